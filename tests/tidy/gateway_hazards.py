@@ -24,6 +24,12 @@ GATEWAY_HAZARDS = {
         "the standby gets the name before the client is back.",
         "The name of a session that broke is kept for its token for 2 s.",
     ),
+    "gateway-at-an-older-owner": Hazard(
+        "An upgrade goes on, and an owner of the former version has the topic. It does not know tokens: a client that "
+        "comes back is a new instance, and fences the one that lives.",
+        "An owner opens producers for clients of gateways when the level of the cluster says that all owners know "
+        "them. A grant says that its owner does.",
+    ),
     "zombie-takes-its-name-back": Hazard(
         "P15. A client that a newer instance has fenced wakes up and reconnects. It takes the name back, and the two "
         "fence each other for ever.",

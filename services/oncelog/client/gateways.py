@@ -74,7 +74,8 @@ async def create_packed_producer(
         timeout: seconds; None: no limit.
 
     Raises:
-        InvalidName, InvalidArgument: an argument is not valid, or the topic has partitions; `field` names it.
+        InvalidName, InvalidArgument: an argument is not valid, or the topic has partitions; `field` names it. `client`:
+            the cluster has a lower level than 9, which knows clients of gateways.
         ProducerFenced: the token is of an earlier generation, or the epoch is not above that of the client's session.
         ProducerBusy: see on_conflict.
         ModeMismatch: the name is bound to contiguous sequence ids.

@@ -114,7 +114,7 @@ class _OfferEndEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_OfferEnd.Val
     """The owner did not tell the names of the producers."""
 
 class OfferEnd(_OfferEnd, metaclass=_OfferEndEnumTypeWrapper):
-    """Why a reader reads no further entries of an offer."""
+    """Why a reader reads no further entries of an offer: for metrics only."""
 
 OFFER_END_UNSPECIFIED: OfferEnd.ValueType  # 0
 """A client of an older version."""
@@ -369,6 +369,7 @@ class ProducerGranted(_message.Message):
     MESSAGE_BYTES_MAX_FIELD_NUMBER: _builtins.int
     DEDUPLICATION_OFF_FIELD_NUMBER: _builtins.int
     GROWTHS_FIELD_NUMBER: _builtins.int
+    FOR_CLIENT_FIELD_NUMBER: _builtins.int
     open_id: _builtins.int
     session: _builtins.int
     producer_name: _builtins.str
@@ -386,6 +387,8 @@ class ProducerGranted(_message.Message):
     """True: deduplication is disabled for the topic: messages that are sent again are stored again."""
     growths: _builtins.int
     """As recorded when the name was first opened."""
+    for_client: _builtins.bool
+    """of a gateway: the owner has heeded `OpenProducer.client`"""
     def __init__(
         self,
         *,
@@ -401,10 +404,11 @@ class ProducerGranted(_message.Message):
         message_bytes_max: _builtins.int = ...,
         deduplication_off: _builtins.bool = ...,
         growths: _builtins.int = ...,
+        for_client: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["deduplication_off", b"deduplication_off", "final", b"final", "generation", b"generation", "growths", b"growths", "last_sequence_id", b"last_sequence_id", "message_bytes_max", b"message_bytes_max", "open_id", b"open_id", "owner_epoch", b"owner_epoch", "producer_id", b"producer_id", "producer_name", b"producer_name", "session", b"session", "topic_id", b"topic_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["deduplication_off", b"deduplication_off", "final", b"final", "for_client", b"for_client", "generation", b"generation", "growths", b"growths", "last_sequence_id", b"last_sequence_id", "message_bytes_max", b"message_bytes_max", "open_id", b"open_id", "owner_epoch", b"owner_epoch", "producer_id", b"producer_id", "producer_name", b"producer_name", "session", b"session", "topic_id", b"topic_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -623,7 +627,6 @@ class StorageResume(_message.Message):
     storage_reads: _builtins.bool
     """Whether the owner may make further offers on this stream."""
     end: Global___OfferEnd.ValueType
-    """For metrics only."""
     def __init__(
         self,
         *,
@@ -653,6 +656,7 @@ class ReaderStart(_message.Message):
     TIME_MS_FIELD_NUMBER: _builtins.int
     INDEX_FIELD_NUMBER: _builtins.int
     STORAGE_READS_FIELD_NUMBER: _builtins.int
+    VERSION_FIELD_NUMBER: _builtins.int
     topic: _builtins.str
     topic_id: _builtins.str
     owner_epoch_seen: _builtins.int
@@ -662,6 +666,8 @@ class ReaderStart(_message.Message):
     """The message of this number in the topic; the first kept message when that one was trimmed."""
     storage_reads: _builtins.bool
     """Whether the owner may offer entries that the reader then reads from storage nodes."""
+    version: _builtins.int
+    """Of the reader's program (core/process_version.py). Absent: below 9. It gets no entries that it cannot read."""
     @_builtins.property
     def earliest(self) -> Global___Earliest:
         """The first kept message."""
@@ -684,10 +690,11 @@ class ReaderStart(_message.Message):
         time_ms: _builtins.int = ...,
         index: _builtins.int = ...,
         storage_reads: _builtins.bool = ...,
+        version: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["earliest", b"earliest", "index", b"index", "latest", b"latest", "message_id", b"message_id", "start", b"start", "time_ms", b"time_ms"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["earliest", b"earliest", "index", b"index", "latest", b"latest", "message_id", b"message_id", "owner_epoch_seen", b"owner_epoch_seen", "start", b"start", "storage_reads", b"storage_reads", "time_ms", b"time_ms", "topic", b"topic", "topic_id", b"topic_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["earliest", b"earliest", "index", b"index", "latest", b"latest", "message_id", b"message_id", "owner_epoch_seen", b"owner_epoch_seen", "start", b"start", "storage_reads", b"storage_reads", "time_ms", b"time_ms", "topic", b"topic", "topic_id", b"topic_id", "version", b"version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType_start: _TypeAlias = _typing.Literal["earliest", "latest", "message_id", "time_ms", "index"]  # noqa: Y015
     _WhichOneofArgType_start: _TypeAlias = _typing.Literal["start", b"start"]  # noqa: Y015

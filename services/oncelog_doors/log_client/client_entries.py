@@ -11,7 +11,7 @@ from oncelog.client.gateways import PackedEntry
 from oncelog.core.errors import CompressionUnavailable, InvalidArgument
 from oncelog.core.formats.batch import PayloadFormat
 from oncelog.core.formats.pulsar import EXPANSION_MAX, PulsarMessages, open_entry
-from oncelog.core.sdk.producer.sequence_ids import pack_sequence_ids
+from oncelog.core.sdk.producer.sequence_ids import BatchIds, pack_sequence_ids
 from oncelog_doors.core.pulsar.verdicts import Ids, Rejected
 
 
@@ -26,12 +26,9 @@ def packed(entry: bytes, ids: Ids, message_count: int, *, producer_name: str, by
     refusal = _contradiction(found, ids, message_count, producer_name)
     if refusal is not None:
         return Rejected(f"sequence ids {ids}: {refusal}")
-    if found.unit or found.ids is None:
-        return Rejected(
-            f"sequence ids {ids}: batches by key of the Java client, and encrypted batches, are not offered yet: send "
-            "such messages without batching"
-        )
-    return PackedEntry(entry, found.count, pack_sequence_ids(found.ids), PayloadFormat.PULSAR, found.publish_time_ms)
+    whole = found.unit or found.ids is None
+    numbers = BatchIds(found.first, found.last) if whole else pack_sequence_ids(found.ids or ())
+    return PackedEntry(entry, found.count, numbers, PayloadFormat.PULSAR, found.publish_time_ms, unit=found.unit)
 
 
 def _contradiction(found: PulsarMessages, ids: Ids, message_count: int, producer_name: str) -> str | None:

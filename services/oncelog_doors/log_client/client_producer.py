@@ -3,9 +3,9 @@
 from functools import partial
 
 from oncelog.client.gateways import PackedEntry, PackedProducer, PackedResult
-from oncelog.core.errors import OncelogError
+from oncelog.core.errors import OncelogError, StaleSequence
 from oncelog.core.ids import SequenceId
-from oncelog_doors.core.pulsar.verdicts import Ids, Rejected, TopicRules, verdict_on
+from oncelog_doors.core.pulsar.verdicts import Ids, Known, Rejected, TopicRules, verdict_on
 from oncelog_doors.log_client.client_entries import packed
 from oncelog_doors.log_client.known_batches import known_of
 from oncelog_doors.pulsar.ports import Decided
@@ -47,12 +47,14 @@ class ClientProducer:
             self._failed(error, decided)
 
     def _answered(self, ids: Ids, decided: Decided, result: PackedResult | None, error: OncelogError | None) -> None:
-        if result is None:
+        if result is not None:
+            known, place = known_of(result.ranges)
+            decided(verdict_on(known, ids, place, self._rules))
+        elif isinstance(error, StaleSequence):  # of all messages of the batch
+            decided(verdict_on(Known.STALE, ids, None, self._rules))
+        else:
             assert error is not None, "a batch has a result or an error"
             self._failed(error, decided)
-            return
-        known, place = known_of(result.ranges)
-        decided(verdict_on(known, ids, place, self._rules))
 
     def _failed(self, error: OncelogError, decided: Decided) -> None:
         """If the producer has ended, nothing is known of the batch; else the batch itself was refused."""

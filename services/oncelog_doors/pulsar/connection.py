@@ -5,8 +5,8 @@
      └───────────────────────────────┴─────────▶ closed
 
 Commands are handled in their order. The connection is held, and nothing is read, while its token is checked, while the
-door keeps too much of what it sent (`send_budget`), and while it does not read what it is sent. What breaks the
-protocol ends it with a log line.
+door keeps too much of what it sent (`send_budget`), and while the client does not read its answers. A client that
+breaks the protocol is disconnected, with a log line.
 """
 
 import asyncio
@@ -48,13 +48,13 @@ from oncelog_doors.wire.pulsar_values_pb2 import BrokerEntry
 _LOG = logging.getLogger(__name__)
 
 CONNECT_MS = 10_000
-#: A client that reads nothing for so long is gone.
+#: A client that reads nothing for this long is disconnected.
 UNSENT_MS = 60_000
 UNSENT_BYTES_MAX = 1024 * 1024
-#: What was written to a connection that ends is sent for so long.
-FAREWELL_MS = 5_000
+#: How long a connection that ends may still send what was written to it.
+CLOSING_MS = 5_000
 PRODUCERS_MAX = 1000
-#: Look-ups of one connection that the cluster has not answered.
+#: Look-ups of one connection without an answer of the cluster.
 LOOKUPS_MAX = 100
 _REQUESTS_LATER = {"get_topics", "get_schema", "get_or_create_schema"}
 
@@ -194,7 +194,7 @@ class Connection(asyncio.Protocol):
             self.fail(str(error))
 
     def _handle(self, frame: Frame) -> None:
-        """Raises InvalidArgument for what no client sends."""
+        """Raises InvalidArgument for a command that no client sends."""
         name, body = frame.name, getattr(frame.command, frame.name)
         if (name == "connect") is (self._admitted is not None):
             raise InvalidArgument(f"{name} came {'twice' if self._admitted else 'before CONNECT'}", field="type")
@@ -289,7 +289,7 @@ class Connection(asyncio.Protocol):
             return None
 
     def _renew_token(self, answer: AuthResponse) -> None:
-        """Raises InvalidArgument for an answer that nobody has asked for."""
+        """Raises InvalidArgument for an answer without a challenge."""
         if self._token is None or not self._token.asked:
             raise InvalidArgument("auth_response came without a challenge", field="type")
         token = token_of(answer.response.method, answer.response.data)
@@ -325,10 +325,10 @@ class Connection(asyncio.Protocol):
             self.home.admissions.proved(self.caller.role)
             self._role = self.caller.role
         self._is_connected = True
-        told = message_bytes_max(self.cluster.batch_bytes_max)
-        self._reader.limits = limits_after_connect(told)
+        bytes_max = message_bytes_max(self.cluster.batch_bytes_max)
+        self._reader.limits = limits_after_connect(bytes_max)
         self._watch()
-        self.write(replies.connected(admitted, self.home.server_version, told))
+        self.write(replies.connected(admitted, self.home.server_version, bytes_max))
 
     def _refuse(self, refusal: Refusal) -> None:
         self.write(replies.error(replies.NO_REQUEST, refusal))
@@ -473,6 +473,6 @@ class Connection(asyncio.Protocol):
         if send:
             self._transport.close()
             # Until then the peer may read. A transport with unsent bytes waits for that for ever.
-            self._cancel_abort = self.timers.at(self.timers.now_ms() + FAREWELL_MS, self._transport.abort)
+            self._cancel_abort = self.timers.at(self.timers.now_ms() + CLOSING_MS, self._transport.abort)
         else:
             self._transport.abort()

@@ -28,6 +28,10 @@ class OpenConnection(Protocol):
     def slots(self) -> Mapping[int, ProducerSlot]:
         """{producer id: producer}"""
 
+    @property
+    def holds(self) -> frozenset[str]:
+        """Why nothing is read; empty: it is."""
+
     def hold(self, reason: str) -> None: ...
     def release(self, reason: str) -> None: ...
     def drain(self) -> None:

@@ -102,7 +102,7 @@ class ClusterPort(Protocol):
         """The limit of the log for a batch."""
 
     async def caller_of(self, token: str, address: str) -> ProvedCaller:
-        """Raises Unauthenticated for an invalid token, Retriable errors if nobody can say."""
+        """Raises Unauthenticated for an invalid token, and a Retriable error if it cannot be checked now."""
 
     async def partitions(self, topic: TopicName, caller: Caller, *, may_create: bool) -> int:
         """0: the topic is not partitioned. Raises OncelogError."""

@@ -14,7 +14,7 @@ from oncelog_doors.wire.pulsar_values_pb2 import AuthData, BrokerEntry, FeatureF
 
 #: In a command that answers no request.
 NO_REQUEST = 2**64 - 1
-#: What clients take for "stored, but nobody knows where".
+#: Of a message that is stored at a place that is not known.
 _NOWHERE = MessageId(ledger_id=2**64 - 1, entry_id=2**64 - 1)
 
 

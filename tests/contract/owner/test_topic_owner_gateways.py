@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from oncelog.core.errors import ProducerBusy, ProducerFenced, SessionSuperseded
+from oncelog.core.errors import InvalidArgument, ProducerBusy, ProducerFenced, SessionSuperseded
 from oncelog.core.formats.client_token import decode_token, token_of
 from oncelog.core.formats.opening import ClientToken, GatewayClient, OnConflict, ProducerInstance
 from oncelog.core.ids import InstanceId
@@ -151,7 +151,8 @@ async def test_name_is_kept_for_the_token_of_its_client(tmp_path: Path, how: str
         await standby.stream.write(PublishFrame(opens=[opening(runner, 7, Z, GatewayClient(0))]))
         await until_waiting(runner, 1)
         await later.stream.write(PublishFrame(opens=[opening(runner, 1, Y, GatewayClient(1, token(granted)))]))
-        granteds, wanted = [], []
+        granteds: list[OpenGranted] = []
+        wanted: list[int] = []
         while not wanted:  # perhaps in the frame of the grant
             frame = await later.receive()
             granteds += frame.granted
@@ -160,6 +161,24 @@ async def test_name_is_kept_for_the_token_of_its_client(tmp_path: Path, how: str
         assert (resumed.generation, wanted) == (granted.generation, [resumed.session])
         await later.stream.write(PublishFrame(held=[resumed.session]))
         assert isinstance((await next_denied(standby)).error, ProducerBusy)
+
+
+@pytest.mark.hazard("gateway-at-an-older-owner")
+async def test_clients_of_gateways_wait_for_the_level_of_the_cluster(tmp_path: Path) -> None:
+    """An owner of the former version may take the topic over. Ordinary producers do not notice."""
+    async with owner_world(tmp_path) as (world, channel):
+        runner = await world.serve(TOPIC)
+        world.level = 8
+        client = PublishClient(channel)
+        await client.stream.write(PublishFrame(opens=[opening(runner, 1, X, GatewayClient(0))]))
+        error = (await next_denied(client)).error
+        assert isinstance(error, InvalidArgument)
+        assert error.details == {"field": "client", "limit": 9}
+        for said in ("need level 9", "has level 8", "oncelog admin cluster finalize"):
+            assert said in error.message
+        assert not (await client.open(runner, "other")).for_client
+        world.level = 9
+        assert (await first(runner, client)).for_client
 
 
 async def test_answers_for_sessions_of_other_streams_are_ignored(tmp_path: Path) -> None:

@@ -21,7 +21,8 @@ from oncelog.runtime.settings import (
 
 UNITS = (
     "_ms", "_bytes", "_max", "_min", "_port", "_host", "_hosts", "_quorum", "_level", "_directory", "_block",
-    "_file", "_superusers", "_url", "_s", "_check", "balance", "_address", "_addresses", "_name", "_target", "_roles", "url",
+    "_file", "_superusers", "_url", "_s", "_check", "balance", "_address", "_addresses", "_name", "_target", "_roles",
+    "url",
 )  # fmt: skip
 
 

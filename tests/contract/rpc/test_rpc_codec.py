@@ -116,7 +116,8 @@ def test_opening_without_a_mode_is_refused() -> None:
 
 def test_opening_for_a_client_of_a_gateway_needs_an_instance_id() -> None:
     """Without it the gateway's own request could not be told from that of another gateway."""
-    opening = owner_pb2.OpenProducer(open_id=1, mode=1, on_conflict=1, client=clients_pb2.GatewayClient(epoch=3))
+    opening = owner_pb2.OpenProducer(open_id=1, client=clients_pb2.GatewayClient(epoch=3))
+    opening.mode, opening.on_conflict = owner_pb2.SEQUENCE_MODE_MONOTONIC, owner_pb2.ON_CONFLICT_FENCE
     with pytest.raises(InvalidArgument, match="instance id"):
         owner_codec.decode_publish(owner_pb2.PublishFrame(opens=[opening]).SerializeToString())
 

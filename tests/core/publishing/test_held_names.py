@@ -4,13 +4,14 @@ import pytest
 
 from oncelog.core.chain.managed_ledger import SendAdds
 from oncelog.core.errors import ProducerBusy, ProducerFenced
-from oncelog.core.formats.opening import GatewayClient, Granted, OnConflict
+from oncelog.core.formats.client_token import token_of
+from oncelog.core.formats.opening import GatewayClient, Granted, OnConflict, ProducerOpening
 from oncelog.core.ids import InstanceId, SessionNumber
 from oncelog.core.publishing.held_names import KEPT_MS, NAME_TIMER, WANTED_MS
 from oncelog.core.topic_events.effects import EndSession, NameWanted, StartTopicTimer
 from oncelog.core.topic_events.events import NameHeld, OpeningAbandoned, SessionClosed, TopicTimerFired
 from tests.core.builders import TOPIC, received
-from tests.core.publishing.test_gateway_openings import again, came_back, client, first, token_of
+from tests.core.publishing.test_gateway_openings import again, came_back, client, first
 from tests.core.topic.test_topic import serving
 from tests.core.topic.topic_world import READ_TOPIC, Owner
 
@@ -149,6 +150,25 @@ def test_holder_that_comes_back_is_asked_in_its_new_session() -> None:
     owner.handle(NameHeld(resumed.session))
     owner.run()
     assert isinstance(owner.answers[call], ProducerBusy)
+
+
+def test_silence_about_a_former_session_does_not_take_the_name() -> None:
+    """No ledger is open when the time is over, and the client is back before the opening is tried again."""
+    _, owner = serving()
+    holder, token = first(owner)
+    call = want(owner)
+    (timer,) = timers(owner, WANTED_MS)
+    owner.roll()
+    back, still = client(1, token), client(0)
+    owner.handle(ProducerOpening(98, "p", client=back, instance_id=Y, on_conflict=REFUSE))
+    owner.handle(OpeningAbandoned(call))
+    owner.handle(ProducerOpening(99, "p", client=still, instance_id=Z, on_conflict=REFUSE))
+    owner.handle(TopicTimerFired(timer))
+    owner.run()
+    resumed = owner.answers[98]
+    assert isinstance(resumed, Granted)
+    assert resumed.instance == holder.instance
+    assert (wanted(owner), 99 in owner.answers) == ([holder.session, resumed.session], False)
 
 
 def test_answer_that_nothing_waits_for_is_ignored() -> None:

@@ -4,6 +4,7 @@ import pytest
 
 from oncelog.core.errors import (
     DeadlineExceeded,
+    InvalidArgument,
     ProducerBusy,
     ProducerExpired,
     ProducerFenced,
@@ -34,9 +35,9 @@ CLIENT = GatewayClient(4, ClientToken(Generation(2), 77))
 SESSION = SessionNumber(1)
 
 
-def gateway(**settings: object) -> ProducerSession:
+def gateway(last: int = -1) -> ProducerSession:
     """A producer of a gateway with its first grant, attempt 1."""
-    return opened(client=CLIENT, **settings)
+    return opened(client=CLIENT, last=last)
 
 
 def asked(effects: list[ProducerEffect]) -> OpenProducer:
@@ -126,6 +127,24 @@ def test_busy_name_is_final() -> None:
     producer.handle(OwnerFound(1, OwnerEpoch(1)))
     busy = ProducerBusy("another client holds it")
     assert producer.handle(OpenRefused(1, busy, OwnerEpoch(1))) == [FailSession(busy)]
+
+
+@pytest.mark.hazard("gateway-at-an-older-owner")
+def test_owner_of_an_older_version_is_refused() -> None:
+    """It has opened an ordinary session, and knows no other way to end it. The error says what to do."""
+    producer = new_producer(client=CLIENT)
+    producer.handle(OpenWanted())
+    producer.handle(OwnerFound(1, OwnerEpoch(1)))
+    failed, closed = None, []
+    for effect in producer.handle(grant(1, for_client=False)):
+        if isinstance(effect, FailSession):
+            failed = effect.error
+        else:
+            closed.append(effect)
+    assert closed == [CloseSession(1, SESSION)]
+    assert isinstance(failed, InvalidArgument)
+    assert failed.details == {"field": "client", "limit": 9}
+    assert "oncelog admin cluster finalize" in failed.message
 
 
 # --- the name ---------------------------------------------------------------------------------------------------------

@@ -39,7 +39,7 @@ async def look_up(client: RawClient, name: str, *, may_create: bool = True) -> t
     return found.partitions, found.error
 
 
-async def stored(cluster: Cluster, files: Path, name: str, count: int) -> list[tuple[str, int, bytes]]:
+async def stored(cluster: Cluster, files: Path, name: str, count: int) -> list[tuple[str | None, int, bytes]]:
     """The first messages of a topic, through the SDK."""
     found = []
     async with (

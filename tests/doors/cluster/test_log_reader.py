@@ -13,7 +13,7 @@ from oncelog.core.names import TopicName
 from oncelog.runtime.tasks import BackgroundTasks
 from oncelog_doors.log_client.log_reader import Grants, LogReader, Rights
 from tests.cluster.until import until
-from tests.doors.stored_batches import columns, of_client, stored
+from tests.doors.core.pulsar.stored_batches import columns, of_client, stored
 
 DEADLINE_S = 30.0
 TOPIC = TopicName("public", "default", "orders")

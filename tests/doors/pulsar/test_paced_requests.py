@@ -100,4 +100,7 @@ async def test_waiting_requests_end_with_their_connection() -> None:
         client.abort()
         await until(lambda: not world.home.connections, DEADLINE_S)
         world.timers.advance(1000)
-        assert len(world.cluster.opened) == BURST
+        async with raw_client(world.port) as later:
+            await later.connect()
+            await later.open_producer(name=b"later")
+        assert len(world.cluster.opened) == BURST + 1

@@ -196,6 +196,7 @@ class PublishStream(OwnerStream[ProducerEvent, PublishFrame, ReceivedAnswers]):
                 granted.message_bytes_max,
                 deduplication=not granted.deduplication_off,
                 growths=granted.growths,
+                for_client=granted.for_client,
             )
         )
 

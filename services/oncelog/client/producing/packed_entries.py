@@ -40,7 +40,8 @@ class PackedResult(NamedTuple):
     """What the log has decided about one batch.
 
     ranges: of consecutive messages with the same answer, in order; their sizes add up to the count of the batch. Of a
-    range, `stored` has kind, position and content_differs; stale messages have the error StaleSequence instead.
+    range, `stored` has kind, position and content_differs; stale messages have the error StaleSequence instead. A batch
+    of stale messages only fails with it.
     `resent`: a duplicate only because the SDK repeated this very batch after a lost answer.
     """
 

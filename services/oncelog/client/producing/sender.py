@@ -87,6 +87,11 @@ class ProducerOptions:
     chunking: bool = False
 
 
+#: The session's own limit is higher than pending_bytes_max by this much, so that a send waits for room before the
+#: session refuses a batch.
+PENDING_SLACK_BYTES = 1024 * 1024
+
+
 def compression_of(name: CompressionName | None) -> Compression:
     """Raises InvalidArgument, CompressionUnavailable."""
     return require(choice("compression", _COMPRESSIONS, name))

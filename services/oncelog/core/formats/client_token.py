@@ -12,6 +12,8 @@ from oncelog.core.errors import InvalidArgument
 from oncelog.core.formats.opening import ClientToken, ProducerInstance
 from oncelog.core.ids import GENERATION_MAX, Generation, ProducerId, TopicId
 
+#: The version of processes (`core.process_version`) that knows clients of gateways.
+GATEWAY_VERSION = 9
 CHECK_BITS = 31
 CHECK_MAX = (1 << CHECK_BITS) - 1
 TOKEN_MAX = GENERATION_MAX << CHECK_BITS | CHECK_MAX
@@ -24,6 +26,22 @@ def check_of(topic_id: TopicId, producer_id: ProducerId) -> int:
 def token_of(topic_id: TopicId, instance: ProducerInstance) -> int:
     """What a client is given that was granted this instance."""
     return instance.generation << CHECK_BITS | check_of(topic_id, instance.producer_id)
+
+
+def check_level(level: int) -> None:
+    """level: of the cluster. Raises InvalidArgument below GATEWAY_VERSION: an owner of an older version would take a
+    client that comes back for a new instance, which fences."""
+    if level < GATEWAY_VERSION:
+        raise needs_level(f"and it has level {level}")
+
+
+def needs_level(why: str) -> InvalidArgument:
+    return InvalidArgument(
+        f"producers for clients of gateways need level {GATEWAY_VERSION} of the cluster, {why}: upgrade its processes, "
+        "and end the upgrade with `oncelog admin cluster finalize`",
+        field="client",
+        limit=GATEWAY_VERSION,
+    )
 
 
 def decode_token(token: int) -> ClientToken:

@@ -105,7 +105,7 @@ class Leased(NamedTuple):
 
 class Granted(NamedTuple):
     """An open session. final: the grant is durable, so no other session can change last_sequence_id. growths: as
-    recorded when the name was first opened."""
+    recorded when the name was first opened. for_client: of a gateway."""
 
     session: SessionNumber
     name: str
@@ -113,3 +113,4 @@ class Granted(NamedTuple):
     last_sequence_id: SequenceId
     final: bool
     growths: int = 0
+    for_client: bool = False

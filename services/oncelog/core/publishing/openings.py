@@ -452,7 +452,9 @@ class Openings:
         session = self.sessions.start(name, instance, ended=ended, peer=peer, client=client)
         self.expiry.session_began(pid)
         producer = self.table.state.producers[pid]
-        granted = Granted(session.number, name, instance, producer.persisted, final, producer.growths)
+        granted = Granted(
+            session.number, name, instance, producer.persisted, final, producer.growths, client is not None
+        )  # fmt: skip
         self._step.emit(AnswerOpen(call, granted))
 
     # --- all of them --------------------------------------------------------------------------------------------------

@@ -101,7 +101,8 @@ class ReceivedPublish(NamedTuple):
 
 
 class OpenGranted(NamedTuple):
-    """last_sequence_id -1: nothing stored yet. final: from now on only this session can change it."""
+    """last_sequence_id -1: nothing stored yet. final: from now on only this session can change it. for_client: it is
+    for the client of a gateway; an owner that does not know these says False."""
 
     open_id: int
     session: SessionNumber
@@ -115,6 +116,7 @@ class OpenGranted(NamedTuple):
     message_bytes_max: int
     deduplication_off: bool = False
     growths: int = 0
+    for_client: bool = False
 
 
 class OpenDenied(NamedTuple):

@@ -16,6 +16,7 @@ from oncelog.core.access import Caller, Right, caller_for
 from oncelog.core.errors import InvariantViolated, OncelogError, PermissionDenied
 from oncelog.core.formats.batch import Checksum
 from oncelog.core.formats.batch_check import BatchLimits
+from oncelog.core.formats.client_token import check_level
 from oncelog.core.formats.opening import Leased, ProducerOpening
 from oncelog.core.ids import OwnerEpoch, SessionNumber
 from oncelog.core.names import check_producer_name, is_of_a_program, refuse_reserved_name
@@ -71,6 +72,7 @@ class PublishService:
         """level: of the cluster."""
         self.topics = topics
         self.checks = BatchChecks(checksum, BatchLimits(message_bytes_max + BATCH_OVERHEAD_BYTES), level=level)
+        self.level = level
         self.metrics = metrics
         self.message_bytes_max = message_bytes_max
         self.unanswered_bytes_max = unanswered_bytes_max
@@ -260,6 +262,8 @@ class PublishStream(ClientStream[ReceivedPublish, PublishAnswers]):
                 stated = request.on_behalf_of is not None
                 if stated or not self.stream.caller.superuser:
                     refuse_reserved_name(request.producer_name, stated=stated)
+            if request.client is not None:
+                check_level(self._service.level())
             caller = caller_for(self.stream.caller, request.on_behalf_of)
             runner = self._service.topics.runner(request.topic_id, request.topic)
         except OncelogError as error:
@@ -389,6 +393,7 @@ class PublishStream(ClientStream[ReceivedPublish, PublishAnswers]):
                 self._service.message_bytes_max,
                 deduplication_off=not runner.core.dedup_enabled,
                 growths=granted.growths,
+                for_client=granted.for_client,
             )
         )
         self._wake.set()

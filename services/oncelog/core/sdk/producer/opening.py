@@ -58,7 +58,8 @@ class ProducerSettings:
 
 @dataclass(frozen=True, slots=True)
 class ProducerGranted:
-    """The answer to OpenProducer. last_sequence_id: the persisted mark, -1 for none; not final: at least it."""
+    """The answer to OpenProducer. last_sequence_id: the persisted mark, -1 for none; not final: at least it.
+    for_client: the owner knows that it is for the client of a gateway."""
 
     attempt: int
     session: SessionNumber
@@ -71,6 +72,7 @@ class ProducerGranted:
     message_bytes_max: int = MESSAGE_BYTES_MAX
     deduplication: bool = True
     growths: int = 0
+    for_client: bool = False
 
 
 @dataclass(frozen=True, slots=True)

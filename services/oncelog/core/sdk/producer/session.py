@@ -34,6 +34,7 @@ from oncelog.core import errors
 from oncelog.core.errors import InvariantViolated, OncelogError
 from oncelog.core.formats.batch import HEADER_BYTES, Checksum
 from oncelog.core.formats.chunks import names_bytes
+from oncelog.core.formats.client_token import needs_level
 from oncelog.core.formats.entry import SequenceMode
 from oncelog.core.formats.outcome import Outcome, ResultKind, refuses
 from oncelog.core.ids import InstanceId, OwnerEpoch, SessionNumber
@@ -187,6 +188,9 @@ class ProducerSession:
         unwanted = self._closing(event.attempt, event.session)
         if not self.opening.asks(event.attempt):
             return [unwanted]
+        if self.settings.client is not None and not event.for_client:
+            error = needs_level("and this owner is of an older version")
+            return [CloseSession(event.attempt, event.session), *self._fail(error)]
         instance = self.opening.instance
         believed = event.owner_epoch and self.opening.believes(event.owner_epoch)
         if not believed or (instance is None and not event.final):
