@@ -18,7 +18,7 @@ from oncelog_doors.core.pulsar.permits import Permits
 from oncelog_doors.core.pulsar.server_errors import Refusal
 from oncelog_doors.core.pulsar.subscribing import SubscribeRequest, reader_start
 from tests.core.builders import at
-from tests.doors.stored_batches import columns, of_client, stored
+from tests.doors.core.pulsar.stored_batches import columns, of_client, stored
 
 MINUS_1 = 2**64 - 1
 LONG_MAX = 2**63 - 1
