@@ -12,8 +12,8 @@ from typing import Any, TypeVar
 import pulsar
 import pytest
 
-from oncelog_doors.pulsar.connection import Home
 from oncelog_doors.pulsar.door import PulsarDoor
+from oncelog_doors.pulsar.home import Home
 from oncelog_doors.pulsar.ports import LoopTimers
 from tests.cluster.until import until
 from tests.doors.pulsar.fake_cluster import FakeCluster
@@ -127,8 +127,8 @@ async def test_producer_comes_back_with_its_token_and_resends_what_is_pending() 
         (session,) = doors.cluster.opened
         assert doors.home is not None
         for connection in list(doors.home.connections.values()):
-            connection.fail("a test cuts it", send=False)
-        await until(lambda: session.end.done(), DEADLINE_S)
+            connection.fail("a test cuts it")
+        await until(session.end.done, DEADLINE_S)
         topic.take()
         assert await sending == [pulsar.Result.Ok] * 49
         assert [each.ids.sequence_id for each in topic.entries] == [*range(50)]
