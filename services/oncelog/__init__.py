@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from oncelog.client.reading.stream_state import Gap
     from oncelog.client.sync import Client, Consumer, Producer, Reader, Search
     from oncelog.client.values.corruption import Skipped
+    from oncelog.client.values.encrypted import EncryptedMessage
     from oncelog.client.values.messages import ConsumerBatch, Message, MessageBatch
     from oncelog.client.values.results import AckResult, BatchResult, PublishResult, SendResult
     from oncelog_effects.processes import process
@@ -53,6 +54,7 @@ _LAZY = {
     "BatchResult": "oncelog.client.values.results",
     "Client": "oncelog.client.sync",
     "Consumer": "oncelog.client.sync",
+    "EncryptedMessage": "oncelog.client.values.encrypted",
     "FoundMessage": "oncelog.client.reading.finding",
     "Gap": "oncelog.client.reading.stream_state",
     "LeaseWanted": "oncelog.client.producing.leases",
@@ -85,6 +87,7 @@ __all__ = [
     "Client",
     "Consumer",
     "ConsumerBatch",
+    "EncryptedMessage",
     "FoundMessage",
     "Gap",
     "Index",

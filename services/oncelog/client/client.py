@@ -21,14 +21,14 @@ from oncelog.client.producing.message_arguments import Key, plain_key
 from oncelog.client.producing.packed_producer import PackedProducer
 from oncelog.client.producing.producer import AsyncProducer
 from oncelog.client.producing.send_buffer import Properties
-from oncelog.client.producing.sender import CONFLICTS, MODES, CompressionName, ProducerOptions, compression_of
+from oncelog.client.producing.sender import PENDING_SLACK_BYTES, CompressionName, ProducerOptions, compression_of
 from oncelog.client.reading.finding import FoundMessage, find_message
 from oncelog.client.reading.log_reader import last_message
 from oncelog.client.reading.reader import AsyncReader, ReadStart, check_read_start
 from oncelog.client.reading.search import AsyncSearch, readers_of, search_settings, searched_parts, wanted_of
 from oncelog.client.still_open import StillOpen
-from oncelog.client.values.arguments import check_seconds, check_token, check_type, choice, integer
-from oncelog.client.values.corruption import OnCorrupt
+from oncelog.client.values.arguments import CONFLICTS, MODES, check_seconds, check_token, check_type, choice, integer
+from oncelog.client.values.encrypted import choices_of
 from oncelog.client.values.results import PublishResult
 from oncelog.client.values.trace_context import CurrentTrace
 from oncelog.core.access import Caller
@@ -44,10 +44,6 @@ from oncelog.runtime.credentials import Credentials, Token
 BATCH_BYTES_MAX = 262_144
 PENDING_BYTES_MAX = 67_108_864
 OPERATION_TIMEOUT_S = 30.0
-#: The session's own limit is higher than pending_bytes_max by this much, so that a send waits for room before the
-#: session refuses a batch.
-_PENDING_SLACK_BYTES = 1024 * 1024
-_ON_CORRUPT: dict[str, OnCorrupt] = {"raise": OnCorrupt.RAISE, "skip": OnCorrupt.SKIP}
 ConsumerT = TypeVar("ConsumerT", bound=AsyncConsumer)
 
 
@@ -164,8 +160,7 @@ class AsyncClient:
                 saved one repeats what was stored since; see ProducerLease.
 
         Raises:
-            InvalidName: the topic or the producer name is not valid.
-            InvalidArgument: another argument has a wrong type or value; `field` names it.
+            InvalidName, InvalidArgument: an argument is not valid; `field` names it.
             CompressionUnavailable: the library of the compression is not installed; `extra` names what to install.
             TopicNotFound: the topic does not exist and may not be created.
             ModeMismatch: the producer name is bound to the other sequence mode.
@@ -191,7 +186,7 @@ class AsyncClient:
             on_conflict=choice("on_conflict", CONFLICTS, on_conflict),
             initial_sequence_id=initial_sequence_id,
             send_timeout_ms=None if send_timeout is None else max(1, int(send_timeout * 1000)),
-            pending_bytes_max=pending_bytes_max + _PENDING_SLACK_BYTES,
+            pending_bytes_max=pending_bytes_max + PENDING_SLACK_BYTES,
             on_behalf_of=on_behalf_of,
         )
         check_type("trace_context", trace_context, bool, "True or False")
@@ -273,6 +268,7 @@ class AsyncClient:
         start: ReadStart = EARLIEST,
         inclusive: bool = False,
         on_corrupt: Literal["raise", "skip"] = "raise",
+        on_encrypted: Literal["raise", "pass"] = "raise",
     ) -> AsyncReader:
         """Open a reader of one topic, with all its partitions.
 
@@ -292,11 +288,11 @@ class AsyncClient:
             on_corrupt: what happens at an entry that cannot be read. "raise": CorruptEntry or UnreadableEntry, on each
                 read. "skip": the entry is skipped with a warning in the log, `reader.skipped` has its position and the
                 reason, and later messages keep their index.
+            on_encrypted: of a message that a client of Pulsar has encrypted. "raise": MessageEncrypted, on each read.
+                "pass": its value is an EncryptedMessage.
 
         Raises:
-            InvalidName: the topic's name is not valid.
-            InvalidArgument: `start` is a message id of another topic or a datetime without a time zone, or an argument
-                has a wrong type.
+            InvalidName, InvalidArgument: an argument is not valid; `field` names it.
             TopicNotFound: the topic does not exist and was not created.
             PermissionDenied: the caller may not read the topic.
             DeadlineExceeded: no answer within operation_timeout.
@@ -305,8 +301,8 @@ class AsyncClient:
         self._network.check_open()
         name = parse_topic(topic)
         check_read_start(start, inclusive)
-        skipping = choice("on_corrupt", _ON_CORRUPT, on_corrupt)
-        reader = AsyncReader(name, self._network, timeout_ms=self._timeout_ms, on_corrupt=skipping)
+        skips, passes = choices_of(on_corrupt, on_encrypted)
+        reader = AsyncReader(name, self._network, timeout_ms=self._timeout_ms, on_corrupt=skips, on_encrypted=passes)
         await reader.open(start, inclusive=inclusive)
         self._readers.add(reader)
         return reader
@@ -328,6 +324,7 @@ class AsyncClient:
         priority: int = 0,
         properties: Mapping[str, str] | None = None,
         on_corrupt: Literal["raise", "skip"] = "raise",
+        on_encrypted: Literal["raise", "pass"] = "raise",
     ) -> AsyncConsumer:
         """Open a consumer of a subscription. A missing subscription is created, and a missing topic where the
         namespace's policy allows it.
@@ -359,6 +356,7 @@ class AsyncClient:
                 once for each delivery, and its messages stay unacknowledged; if no storage node can give it any more,
                 the consumer ends with UnreadableEntry or EntriesLost. "skip": its messages are acknowledged, with a
                 warning in the log, and `consumer.skipped` has them.
+            on_encrypted: as in `create_reader`.
 
         Raises:
             InvalidName, InvalidArgument: an argument is not valid; `field` names it.
@@ -375,10 +373,12 @@ class AsyncClient:
             subscription, type, consumer_name, max_deliveries, dead_letter_topic, ack_timeout, receive_window, priority,
             properties,
         )  # fmt: skip
-        skip_or_raise = choice("on_corrupt", _ON_CORRUPT, on_corrupt)
+        skips, passes = choices_of(on_corrupt, on_encrypted)
         topics = await first_indexes(self._network, name, start, inclusive=inclusive, timeout_ms=self._timeout_ms)
         self._network.check_open()
-        consumer = AsyncConsumer(name, settings, self._network, timeout_ms=self._timeout_ms, on_corrupt=skip_or_raise)
+        consumer = AsyncConsumer(
+            name, settings, self._network, timeout_ms=self._timeout_ms, on_corrupt=skips, on_encrypted=passes
+        )
         self._consumers.add(consumer)
         await consumer.open(topics)
         return consumer

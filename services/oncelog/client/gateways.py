@@ -10,8 +10,8 @@ from typing import Literal
 from oncelog.client.client import AsyncClient, network_of
 from oncelog.client.producing.packed_entries import PackedCallback, PackedEntry, PackedResult
 from oncelog.client.producing.packed_producer import PackedProducer
-from oncelog.client.producing.sender import CONFLICTS
-from oncelog.client.values.arguments import check_seconds, check_type, choice, integer
+from oncelog.client.producing.sender import PENDING_SLACK_BYTES
+from oncelog.client.values.arguments import CONFLICTS, check_seconds, check_type, choice, integer
 from oncelog.core.access import Caller
 from oncelog.core.errors import InvalidArgument
 from oncelog.core.formats.client_token import decode_token
@@ -22,8 +22,6 @@ from oncelog.core.sdk.producer.opening import ProducerSettings
 __all__ = ["PackedCallback", "PackedEntry", "PackedProducer", "PackedResult", "create_packed_producer"]
 
 PENDING_BYTES_MAX = 16 * 1024 * 1024
-#: The session's own limit is higher by this much, for the sequence ids of one batch.
-_PENDING_SLACK_BYTES = 1024 * 1024
 _EPOCH_MAX = 2**64 - 1
 
 
@@ -82,7 +80,7 @@ async def create_packed_producer(
     settings = ProducerSettings(
         name=None if producer_name is None else check_producer_name(producer_name),
         on_conflict=choice("on_conflict", CONFLICTS, on_conflict),
-        pending_bytes_max=pending_bytes_max + _PENDING_SLACK_BYTES,
+        pending_bytes_max=pending_bytes_max + PENDING_SLACK_BYTES,
         on_behalf_of=on_behalf_of,
         client=GatewayClient(epoch, decode_token(token) if token else None),
     )

@@ -169,6 +169,7 @@ class Subscribe(_message.Message):
     PROPERTIES_FIELD_NUMBER: _builtins.int
     STORE_ID_FIELD_NUMBER: _builtins.int
     EFFECT_FIELD_NUMBER: _builtins.int
+    VERSION_FIELD_NUMBER: _builtins.int
     call: _builtins.int
     """The client's number for this request, unique on the stream."""
     topic: _builtins.str
@@ -200,6 +201,8 @@ class Subscribe(_message.Message):
     keeps none.
     """
     effect: _builtins.str
+    version: _builtins.int
+    """Of the consumer's program (core/process_version.py). Absent: below 9. It gets no entries that it cannot read."""
     @_builtins.property
     def resume(self) -> Global___HeldMessages:
         """Only for a reconnection, which never creates a subscription."""
@@ -228,10 +231,11 @@ class Subscribe(_message.Message):
         properties: _abc.Iterable[Global___SubscriptionProperty] | None = ...,
         store_id: _builtins.str = ...,
         effect: _builtins.str = ...,
+        version: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_first_index", b"_first_index", "first_index", b"first_index", "resume", b"resume"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_first_index", b"_first_index", "ack_timeout_ms", b"ack_timeout_ms", "call", b"call", "consumer_name", b"consumer_name", "dead_letter_topic", b"dead_letter_topic", "effect", b"effect", "first_index", b"first_index", "instance_id", b"instance_id", "max_deliveries", b"max_deliveries", "owner_epoch_seen", b"owner_epoch_seen", "priority", b"priority", "properties", b"properties", "resume", b"resume", "store_id", b"store_id", "subscription", b"subscription", "topic", b"topic", "topic_id", b"topic_id", "type", b"type"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_first_index", b"_first_index", "ack_timeout_ms", b"ack_timeout_ms", "call", b"call", "consumer_name", b"consumer_name", "dead_letter_topic", b"dead_letter_topic", "effect", b"effect", "first_index", b"first_index", "instance_id", b"instance_id", "max_deliveries", b"max_deliveries", "owner_epoch_seen", b"owner_epoch_seen", "priority", b"priority", "properties", b"properties", "resume", b"resume", "store_id", b"store_id", "subscription", b"subscription", "topic", b"topic", "topic_id", b"topic_id", "type", b"type", "version", b"version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__first_index: _TypeAlias = _typing.Literal["first_index"]  # noqa: Y015
     _WhichOneofArgType__first_index: _TypeAlias = _typing.Literal["_first_index", b"_first_index"]  # noqa: Y015

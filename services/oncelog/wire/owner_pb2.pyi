@@ -114,7 +114,7 @@ class _OfferEndEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_OfferEnd.Val
     """The owner did not tell the names of the producers."""
 
 class OfferEnd(_OfferEnd, metaclass=_OfferEndEnumTypeWrapper):
-    """Why a reader reads no further entries of an offer."""
+    """Why a reader reads no further entries of an offer: for metrics only."""
 
 OFFER_END_UNSPECIFIED: OfferEnd.ValueType  # 0
 """A client of an older version."""
@@ -627,7 +627,6 @@ class StorageResume(_message.Message):
     storage_reads: _builtins.bool
     """Whether the owner may make further offers on this stream."""
     end: Global___OfferEnd.ValueType
-    """For metrics only."""
     def __init__(
         self,
         *,
@@ -657,6 +656,7 @@ class ReaderStart(_message.Message):
     TIME_MS_FIELD_NUMBER: _builtins.int
     INDEX_FIELD_NUMBER: _builtins.int
     STORAGE_READS_FIELD_NUMBER: _builtins.int
+    VERSION_FIELD_NUMBER: _builtins.int
     topic: _builtins.str
     topic_id: _builtins.str
     owner_epoch_seen: _builtins.int
@@ -666,6 +666,8 @@ class ReaderStart(_message.Message):
     """The message of this number in the topic; the first kept message when that one was trimmed."""
     storage_reads: _builtins.bool
     """Whether the owner may offer entries that the reader then reads from storage nodes."""
+    version: _builtins.int
+    """Of the reader's program (core/process_version.py). Absent: below 9. It gets no entries that it cannot read."""
     @_builtins.property
     def earliest(self) -> Global___Earliest:
         """The first kept message."""
@@ -688,10 +690,11 @@ class ReaderStart(_message.Message):
         time_ms: _builtins.int = ...,
         index: _builtins.int = ...,
         storage_reads: _builtins.bool = ...,
+        version: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["earliest", b"earliest", "index", b"index", "latest", b"latest", "message_id", b"message_id", "start", b"start", "time_ms", b"time_ms"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["earliest", b"earliest", "index", b"index", "latest", b"latest", "message_id", b"message_id", "owner_epoch_seen", b"owner_epoch_seen", "start", b"start", "storage_reads", b"storage_reads", "time_ms", b"time_ms", "topic", b"topic", "topic_id", b"topic_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["earliest", b"earliest", "index", b"index", "latest", b"latest", "message_id", b"message_id", "owner_epoch_seen", b"owner_epoch_seen", "start", b"start", "storage_reads", b"storage_reads", "time_ms", b"time_ms", "topic", b"topic", "topic_id", b"topic_id", "version", b"version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType_start: _TypeAlias = _typing.Literal["earliest", "latest", "message_id", "time_ms", "index"]  # noqa: Y015
     _WhichOneofArgType_start: _TypeAlias = _typing.Literal["start", b"start"]  # noqa: Y015

@@ -19,10 +19,18 @@ import pyarrow as pa
 
 from oncelog.client.values.messages import StoredBatch
 from oncelog.core.errors import CorruptEntry, InvalidBatch
-from oncelog.core.formats.batch import Buffer, decode_ids, deltas_of, payload_of
+from oncelog.core.formats.batch import BatchHeader, Buffer, PayloadFormat, decode_ids, deltas_of, payload_of
 from oncelog.core.formats.batch_check import check_columns
-from oncelog.core.formats.columns import Column, decode_properties, split_columns
-from oncelog.core.formats.payload import expand_payload
+from oncelog.core.formats.columns import (
+    COLUMN_HEADER_BYTES,
+    Column,
+    decode_properties,
+    encode_event_times,
+    encode_keys,
+    encode_properties,
+    split_columns,
+)
+from oncelog.core.formats.payload import expand_columns, ids_within, read_columns
 from oncelog.core.ids import NOT_DEDUPLICATED
 
 #: Batches are joined up to this many rows and bytes of payload: each batch has a fixed cost in Spark.
@@ -81,7 +89,8 @@ class RowOrigin(NamedTuple):
 
 
 class EntrySlice(NamedTuple):
-    """An entry with wanted messages: low to high - 1 of its own. columns: {id: content}."""
+    """An entry with wanted messages: low to high - 1 of its own. columns: {id: content}; of an entry of a client of
+    Pulsar, made of it, and a null value has the length of an absent key."""
 
     found: FoundEntry
     low: int
@@ -97,7 +106,8 @@ class EntrySlice(NamedTuple):
 def entry_slice(
     found: FoundEntry, *, first: int, end: int, check: bool = False, unpack: bool = True
 ) -> EntrySlice | None:
-    """The entry, if it has messages whose numbers are first to end - 1. Raises CorruptEntry.
+    """The entry, if it has messages whose numbers are first to end - 1. Raises CorruptEntry, and in any case
+    ChunkedMessage and MessageEncrypted.
 
     check: verify all lengths now, so that `record_batch` cannot fail on it. unpack: False where no column of the
     payload is wanted; then the payload is not decompressed.
@@ -110,12 +120,31 @@ def entry_slice(
     if not unpack:
         return EntrySlice(found, low, high, {})
     try:
-        columns = split_columns(expand_payload(batch, payload_of(batch, body)), batch.count)
-        if check:
+        columns = _columns_of(batch, payload_of(batch, body))
+        if check and batch.payload_format != PayloadFormat.PULSAR:
             check_columns(columns, batch.count)
         return EntrySlice(found, low, high, columns)
     except InvalidBatch as error:
         raise _corrupt(found, error) from error
+
+
+def _columns_of(batch: BatchHeader, payload: memoryview) -> dict[int, memoryview]:
+    """Raises InvalidBatch, ChunkedMessage, MessageEncrypted, CompressionUnavailable."""
+    if batch.payload_format == PayloadFormat.COLUMNS:
+        return split_columns(expand_columns(batch, payload), batch.count)
+    found = read_columns(batch, payload)
+    values = found.values.to_list()
+    nulls = found.nulls or [False] * batch.count
+    contents = {
+        Column.VALUES: encode_keys([None if null else value for value, null in zip(values, nulls, strict=True)])
+    }
+    if found.keys is not None:
+        contents[Column.KEYS] = encode_keys(found.keys)
+    if found.event_times_ms is not None:
+        contents[Column.EVENT_TIMES] = encode_event_times(found.event_times_ms)
+    if found.properties is not None:
+        contents[Column.PROPERTIES] = encode_properties(found.properties)
+    return {column: memoryview(content)[COLUMN_HEADER_BYTES:] for column, content in contents.items()}
 
 
 def needs_payload(columns: Sequence[str] | None) -> bool:
@@ -348,6 +377,8 @@ def _ids_array(pieces: Sequence[EntrySlice], ids: np.ndarray[Any, Any], starts: 
 
 def _ids_with_holes(stored: StoredBatch) -> "np.ndarray[Any, Any] | Sequence[int]":
     batch = stored.batch
+    if batch.unit:
+        return ids_within(batch, stored.body)
     deltas = deltas_of(batch, stored.body)
     steps = np.frombuffer(deltas, dtype=np.uint8)
     if len(steps) != batch.count - 1 or (steps & 128).any():

@@ -96,10 +96,10 @@ RANGES = (IndexRange(0, 0), IndexRange(1, 4), IndexRange(100, 2**50))
 INSTANCE = bytes(range(16))
 
 
-def opening(**fields: object) -> OpenConsumer:
-    return OpenConsumer(
-        "a/b/c", TopicId("ab" * 16), ConsumerOpening(0, "s", SubscriptionType.SHARED, "n", INSTANCE, **fields)  # type: ignore[arg-type]
-    )  # fmt: skip
+def opening(version: int = 0, **fields: object) -> OpenConsumer:
+    """version 0: as a program writes it that has none."""
+    request = ConsumerOpening(0, "s", SubscriptionType.SHARED, "n", INSTANCE, version=version, **fields)  # type: ignore[arg-type]
+    return OpenConsumer("a/b/c", TopicId("ab" * 16), request)
 
 
 REQUESTS: tuple[ConsumerRequest, ...] = (
@@ -109,7 +109,7 @@ REQUESTS: tuple[ConsumerRequest, ...] = (
         owner_epoch_seen=OWNER, properties=(("team", "x"), ("", "")),
     ),
     *(
-        OpenConsumer("t", TopicId(""), ConsumerOpening(n, "s", kind, "", INSTANCE))
+        OpenConsumer("t", TopicId(""), ConsumerOpening(n, "s", kind, "", INSTANCE, version=0))
         for n, kind in enumerate(SubscriptionType)
     ),
     opening(resume=HeldMessages("cd" * 16, EPOCH, GENERATION, RANGES, RANGES[1:])),
@@ -138,6 +138,7 @@ REQUESTS: tuple[ConsumerRequest, ...] = (
     SeekThrough(C, SeekRequested(5, NUMBER, 2**50, redo=True)),
     ConsumerDetached(C, lost=True),
     ConsumerDetached(C, lost=False),
+    opening(9),
 )  # fmt: skip
 
 
@@ -267,11 +268,12 @@ STARTS = (
     StartIndex(2**40),
 )
 CONTROLS = (
-    *(ReadControl(ReaderStart("a/b/c", TOPIC, at, OwnerEpoch(3)), 1 << 20) for at in STARTS),
-    ReadControl(ReaderStart("a/b/c", TopicId(""), StartIndex(1), storage_reads=True), 0),
+    *(ReadControl(ReaderStart("a/b/c", TOPIC, at, OwnerEpoch(3), version=0), 1 << 20) for at in STARTS),
+    ReadControl(ReaderStart("a/b/c", TopicId(""), StartIndex(1), storage_reads=True, version=0), 0),
     ReadControl(None, 4096),
     ReadControl(None, 0, StorageResume(Position(LedgerId(0), EntryId(0)), storage_reads=False)),
     *(ReadControl(None, 1, StorageResume(PLACE, storage_reads=True, end=end)) for end in OfferEnd),
+    ReadControl(ReaderStart("a/b/c", TOPIC, StartIndex(1), version=9), 0),
 )
 MEMBERS = [OfferedMember(Incarnation("fe" * 16), "10.0.0.1:6650", b"ticket"), OfferedMember(Incarnation(""), "", b"")]
 READER_FRAMES = (

@@ -3,6 +3,7 @@
 import pytest
 
 from oncelog.core.errors import CorruptEntry
+from oncelog.core.format_errors import MessageEncrypted
 from oncelog.core.formats.batch import (
     decode_batch,
     decode_ids,
@@ -22,7 +23,8 @@ from oncelog.core.formats.compression import Compression, compress_payload
 from oncelog.core.formats.entry import EntryHeader, EntryKind, body_of, decode_entry, encode_header
 from oncelog.core.formats.single_message import batch_index_of, single_message
 from oncelog.core.ids import EntryId, Generation, LedgerId, OwnerEpoch, ProducerId, TopicId
-from tests.core.builders import checksum
+from tests.core.builders import LogOf, checksum
+from tests.core.pulsar_entries import Sent, as_batch, encrypted, of_one_key
 
 IDS = [10, 12, 13, 20]
 
@@ -77,3 +79,25 @@ def test_message_that_is_not_in_the_entry_is_refused() -> None:
             single_message(data, index, checksum)
     with pytest.raises(CorruptEntry):
         single_message(data[:-1] + b"?", 70, checksum)
+
+
+@pytest.mark.parametrize(("at", "value"), [(0, b"first"), (1, b""), (2, b"last")])
+def test_single_message_of_a_client_of_pulsar_is_in_columns(at: int, value: bytes) -> None:
+    """A dead letter, and what a peek shows. A null value is empty in columns; a batch of one key keeps its ids."""
+    sent = [Sent(3, b"first", b"k", {"p": "q"}, 9), Sent(5, None, b"k"), Sent(8, b"last", b"k")]
+    body = as_batch(of_one_key(sent), [8], unit=True, count=3)
+    data = LogOf()
+    data.add(EntryKind.MESSAGES, body, count=3)
+    one = single_message(data.entries[0][1], at, checksum)
+    batch = decode_batch(body_of(one), checksum)
+    columns = decode_columns(payload_of(batch, body_of(one)), 1)
+    assert (bytes(columns.values[0]), (columns.keys or [])[0]) == (value, b"k")
+    assert (batch.first, batch.last, batch.unit, batch.payload_format) == (sent[at].sequence_id,) * 2 + (False, 1)
+
+
+def test_single_message_of_an_encrypted_entry_is_refused() -> None:
+    """A dead letter names it, and lacks its value."""
+    data = LogOf()
+    data.add(EntryKind.MESSAGES, as_batch(encrypted(1, 3, count=3), [1, 3], unit=True, count=3), count=3)
+    with pytest.raises(MessageEncrypted):
+        single_message(data.entries[0][1], 1, checksum)

@@ -141,7 +141,7 @@ def test_a_known_prefix_of_an_entry_is_stored_and_not_delivered() -> None:
     verdict = world.store(data)
     assert verdict == Accept(2, (ResultRange(DUPLICATE, 2, at(1), 1),))
     header, entry = world.log.entries[-1]
-    assert (header.skip_first, header.count, body_of(entry)) == (2, 2, data)
+    assert (header.skip_first, header.count, bytes(body_of(entry))) == (2, 2, data)
     batch = peek_batch(data)
     values = read_columns(batch, payload_of(batch, data)).values[header.skip_first :]
     assert [bytes(value) for value in values] == [b"value 7", b"value 8"]

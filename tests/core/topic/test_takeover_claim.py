@@ -5,7 +5,9 @@ from dataclasses import replace
 import pytest
 
 from oncelog.core.chain.next_ledger import LedgerPurpose, ManagedLedgerSettings, NextLedger
-from oncelog.core.chain.replay import ReadEntries, TakeoverFailed
+from oncelog.core.chain.replay import EntriesRead, ReadEntries, TakeoverFailed
+from oncelog.core.formats.batch import Buffer, checksum_of
+from oncelog.core.formats.entry import EntryHeader, EntryKind, body_of, encode_header
 from oncelog.core.formats.topic_record import CursorLink, CursorRecord, LedgerLink, TopicRecord
 from oncelog.core.ids import EntryId, LedgerId, OwnerEpoch, Position
 from oncelog.core.ledger.member_selection import StorageNodesUpdated
@@ -24,7 +26,7 @@ from oncelog.core.topic_events.effects import (
     TopicEffect,
 )
 from oncelog.core.topic_events.events import CursorRecordEvent, TakeoverEvent, TopicTimerFired
-from tests.core.builders import TOPIC, A, B, C, checksum
+from tests.core.builders import TOPIC, A, B, C, LogOf, batch, checksum, grant
 
 EPOCH = OwnerEpoch(5)
 CURSOR = CursorKey(TOPIC)
@@ -265,3 +267,29 @@ def test_late_record_of_a_skipped_ledger_is_ignored() -> None:
     assert takeover.handle(RecordRead(LedgerKey(LedgerId(1)), older, 5)) == [
         ReadEntries(older, EntryId(0), EntryId(2), headers_only=False)
     ]
+
+
+@pytest.mark.hazard("format-of-a-later-version")
+def test_an_entry_of_a_later_format_stops_the_takeover_and_is_named() -> None:
+    """An older owner must not serve what it cannot read, nor call it damaged."""
+    takeover = recovering()
+    takeover.handle(RecordRead(LedgerKey(LOG), CLOSED_LOG, 9))
+    takeover.handle(RecordRead(CURSOR, None, -1))
+    takeover.handle(written(WriteStatus.OK, 0))
+    log = LogOf(entries_per_ledger=1000)
+    log.granted(grant())
+    body = bytearray(batch([0]))
+    body[3] = 6
+    body[4:8] = checksum_of(body, checksum).to_bytes(4, "little")
+    log.add(EntryKind.MESSAGES, bytes(body), count=1)
+    entries: list[tuple[EntryId, Buffer]] = [(header.entry_id, resealed(header, data)) for header, data in log.entries]
+    failed = takeover.handle(EntriesRead(LOG, entries))[-1]
+    assert isinstance(failed, TakeoverFailed)
+    assert (failed.code, failed.entry_id) == ("unknown_format", EntryId(1))
+    assert "payload format 6 of a batch is not known to this version: upgrade" in failed.reason
+
+
+def resealed(header: EntryHeader, data: bytes) -> bytes:
+    """The entry in the ledger of these tests."""
+    header = header._replace(ledger_id=LOG)
+    return encode_header(header, body_of(data), checksum) + bytes(body_of(data))

@@ -12,10 +12,12 @@ from oncelog.client.consuming.acknowledging import Acknowledgements
 from oncelog.client.consuming.consumer_driver import ConsumerDriver
 from oncelog.client.network.chunk_join import ChunksTrimmed, is_chunked
 from oncelog.client.values.corruption import SKIPPED_MAX, OnCorrupt, Skipped
+from oncelog.client.values.encrypted import OnEncrypted
 from oncelog.client.values.messages import ConsumerDelivery, MessageBatch, StoredBatch, decode_stored, open_entry
 from oncelog.core.acks.changes import IndexRange
 from oncelog.core.delivery.events import StoredEntry
 from oncelog.core.errors import CompressionUnavailable, CorruptEntry, InvalidArgument, MessageTooLarge
+from oncelog.core.format_errors import MessageEncrypted, UnknownFormat
 from oncelog.core.formats.columns import Columns
 from oncelog.core.formats.message_id import MessageId
 from oncelog.core.ids import Generation, Position, SeekEpoch
@@ -66,10 +68,15 @@ class _Decoded(NamedTuple):
 class ConsumedMessages:
     """Of one driver."""
 
-    def __init__(self, driver: ConsumerDriver, acks: Acknowledgements, on_corrupt: OnCorrupt) -> None:
+    def __init__(
+        self,
+        driver: ConsumerDriver,
+        on_corrupt: OnCorrupt,
+        on_encrypted: OnEncrypted = OnEncrypted.RAISE,
+    ) -> None:
         self.driver = driver
-        self.acks = acks
-        self._on_corrupt = on_corrupt
+        self.acks = Acknowledgements(driver)
+        self._on_corrupt, self._on_encrypted = on_corrupt, on_encrypted
         #: called with messages that cannot be read, where they are skipped; None: they are acknowledged
         self.pass_over: Callable[[IndexRange], None] | None = None
         #: handed out by the core, and not returned to the application yet
@@ -85,9 +92,11 @@ class ConsumedMessages:
 
     def take(self, count_max: int) -> list[MessageBatch]:
         """Up to count_max messages that are here. Raises CorruptEntry, once for each delivery, for an entry that cannot
-        be decoded; its messages stay unacknowledged, and the next call goes on behind it. Raises CompressionUnavailable
-        and MessageTooLarge at each call: no message is passed over because a library or memory is missing (hazard
-        codec-taken-for-damage)."""
+        be decoded; its messages stay unacknowledged, and the next call goes on behind it.
+
+        Raises CompressionUnavailable, MessageTooLarge, MessageEncrypted and UnknownFormat at each call: no message is
+        passed over because a library, memory, a key or a later version is missing (hazards codec-taken-for-damage,
+        format-of-a-later-version)."""
         batches: list[MessageBatch] = []
         count = 0
         while count < count_max:
@@ -103,7 +112,7 @@ class ConsumedMessages:
                 batch = self._batch(run)
                 if batch is None:
                     break
-            except (CompressionUnavailable, MessageTooLarge):
+            except (CompressionUnavailable, MessageEncrypted, MessageTooLarge, UnknownFormat):
                 if batches:
                     break  # first what was received before it
                 raise
@@ -142,7 +151,7 @@ class ConsumedMessages:
                     return None
                 stored = joined
                 self.driver.chunks.end()
-            decoded = self._decoded = _Decoded(entry, stored, decode_stored(stored))
+            decoded = self._decoded = _Decoded(entry, stored, decode_stored(stored, self._on_encrypted))
         stored = decoded.stored
         first = run.first - entry.base_index + entry.skip_first
         self._keep(run)

@@ -8,7 +8,7 @@ from functools import partial
 from types import TracebackType
 from typing import Self
 
-from oncelog.client.consuming.acknowledging import AckFuture, Acknowledgements, joined
+from oncelog.client.consuming.acknowledging import AckFuture, joined
 from oncelog.client.consuming.consumed_messages import ConsumedMessages
 from oncelog.client.consuming.consumer_driver import ConsumerDriver
 from oncelog.client.consuming.handler_run import RunsHandlers
@@ -28,6 +28,7 @@ from oncelog.client.network.session_driver import parted
 from oncelog.client.network.start_position import Place, check_of_all_partitions, check_place, find_index
 from oncelog.client.values.arguments import check_seconds, integer, milliseconds
 from oncelog.client.values.corruption import OnCorrupt, SkippedEntries
+from oncelog.client.values.encrypted import OnEncrypted
 from oncelog.client.values.messages import ConsumerBatch, Message, MessageBatch
 from oncelog.client.values.process import used_after_fork
 from oncelog.client.values.results import AckResult
@@ -68,18 +69,17 @@ class AsyncConsumer(RunsHandlers):
         *,
         timeout_ms: int | None,
         on_corrupt: OnCorrupt = OnCorrupt.RAISE,
+        on_encrypted: OnEncrypted = OnEncrypted.RAISE,
         holds: Callable[[int], None] | None = None,
     ) -> None:
         """holds: called with how many bytes of messages more (or less) wait here; it must not call this consumer."""
         self.topic = str(topic)
-        self.subscription = settings.subscription
-        self.consumer_name = settings.consumer_name
+        self.subscription, self.consumer_name = settings.subscription, settings.consumer_name
         self.failure: OncelogError | None = None
-        self._settings = settings
-        self._topic = topic
+        self._topic, self._settings = topic, settings
         self._watch: PartitionWatch | None = None
         self._network, self._timeout_ms = network, timeout_ms
-        self._on_corrupt, self._holds = on_corrupt, holds
+        self._on_corrupt, self._on_encrypted, self._holds = on_corrupt, on_encrypted, holds
         #: {partition, -1 for a topic without partitions: its messages}
         self._partitions: dict[int, ConsumedMessages] = {}
         self._calls = OpenCalls(self._partitions, f"{topic}, subscription {settings.subscription}", timeout_ms)
@@ -153,7 +153,7 @@ class AsyncConsumer(RunsHandlers):
             changed=partial(self._has_changed, partition),
             unreadable=partial(self._skip, partition), holds=self._holds,
         )  # fmt: skip
-        self._partitions[partition] = ConsumedMessages(driver, Acknowledgements(driver), self._on_corrupt)
+        self._partitions[partition] = ConsumedMessages(driver, self._on_corrupt, self._on_encrypted)
 
     async def _until_attached(self, drivers: list[ConsumerDriver]) -> None:
         while not all(driver.core.is_bound for driver in drivers):

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable
 from oncelog.client.network.backoff import session_backoff
 from oncelog.client.network.network import Network
 from oncelog.core.errors import InvalidBatch, OncelogError
+from oncelog.core.format_errors import UnknownFormat
 from oncelog.core.formats.batch import Buffer, peek_batch
 from oncelog.core.formats.entry import body_of
 from oncelog.core.ids import NOT_DEDUPLICATED, ProducerId
@@ -60,7 +61,7 @@ class ProducerNames:
         for data in entries:
             try:
                 producer_id = ProducerId(peek_batch(body_of(data)).producer_id)
-            except InvalidBatch:
+            except (InvalidBatch, UnknownFormat):
                 continue  # whoever decodes the entry reports it
             if producer_id not in self._names and producer_id not in self._unknown:
                 new.add(producer_id)

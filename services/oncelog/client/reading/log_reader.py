@@ -8,6 +8,7 @@ from oncelog.client.network.start_position import Place, check_topic_of, start_a
 from oncelog.client.reading.read_stream import ReadStream
 from oncelog.client.reading.stream_state import NO_GAPS
 from oncelog.client.values.corruption import Corruption, OnCorrupt
+from oncelog.client.values.encrypted import OnEncrypted
 from oncelog.client.values.messages import MessageBatch
 from oncelog.core.errors import (
     CorruptEntry,
@@ -64,7 +65,16 @@ async def last_message(network: Network, topic: TopicName, *, timeout_ms: int | 
 class LogReader:
     """The batches of one log, from a start on."""
 
-    def __init__(self, topic: TopicName, network: Network, *, timeout_ms: int | None, on_corrupt: OnCorrupt) -> None:
+    def __init__(
+        self,
+        topic: TopicName,
+        network: Network,
+        *,
+        timeout_ms: int | None,
+        on_corrupt: OnCorrupt,
+        on_encrypted: OnEncrypted = OnEncrypted.RAISE,
+    ) -> None:
+        self._on_encrypted = on_encrypted
         self.corruption = Corruption(str(topic), on_corrupt)
         self._topic = topic
         self._network = network
@@ -104,7 +114,9 @@ class LogReader:
             gaps = self._stream.gaps
             self._stream.close(ReaderClosed("the reader reads elsewhere"))
             self.corruption.restart()
-        self._stream = ReadStream(self._topic, at, self._network, corruption=self.corruption, gaps=gaps)
+        self._stream = ReadStream(
+            self._topic, at, self._network, corruption=self.corruption, gaps=gaps, on_encrypted=self._on_encrypted
+        )
         self._ahead, self._after = None, after
 
     async def _place(self, start: Place, *, inclusive: bool) -> tuple[StartAt, _Position | None]:

@@ -29,6 +29,7 @@ from oncelog.client.network.network import Network
 from oncelog.client.network.storage_reads import OfferedEntries
 from oncelog.client.reading.stream_state import NO_GAPS, Arrived, Gap, Gaps, StreamState
 from oncelog.client.values.corruption import Corruption, SkippedEntries
+from oncelog.client.values.encrypted import OnEncrypted
 from oncelog.client.values.messages import MessageBatch, StoredBatch, open_entry, open_verified
 from oncelog.client.values.results import TopicPartition
 from oncelog.core.errors import (
@@ -82,6 +83,7 @@ class ReadStream:
         topic_id: TopicId = TopicId(""),
         joins_chunks: bool = True,
         gaps: Gaps = NO_GAPS,
+        on_encrypted: OnEncrypted = OnEncrypted.RAISE,
     ) -> None:
         """topic_id: raise TopicNotFound when the topic has another id; "": accept any topic of the name. joins_chunks
         False: decoding a message in chunks raises ChunkedMessage. gaps: those that the reader has met before."""
@@ -94,6 +96,7 @@ class ReadStream:
         self._network = network
         self._window_bytes = window_bytes
         self._joins_chunks = joins_chunks
+        self._on_encrypted = on_encrypted
         self._next_start = start
         self._first_index = start.number if isinstance(start, StartIndex) else 0
         self._arrived: deque[Arrived] = deque()
@@ -104,12 +107,18 @@ class ReadStream:
 
     def take(self) -> MessageBatch | None:
         """The next batch, None when none was received. Raises CorruptEntry at each call, unless entries are skipped.
-        Raises CompressionUnavailable in any case (hazard codec-taken-for-damage)."""
+        Raises CompressionUnavailable and MessageEncrypted in any case (hazard codec-taken-for-damage)."""
         while self._arrived:
             stored, _, first_batch_index, _ = self._arrived[0]
             try:
                 name = self._name_of(stored)
-                batch = MessageBatch(stored, self.topic_partition, name, first_batch_index=first_batch_index)
+                batch = MessageBatch(
+                    stored,
+                    self.topic_partition,
+                    name,
+                    first_batch_index=first_batch_index,
+                    on_encrypted=self._on_encrypted,
+                )
             except CorruptEntry as error:
                 self._state.corruption.cannot_decode(stored.entry, error, first_batch_index=first_batch_index)
                 batch = None

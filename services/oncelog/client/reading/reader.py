@@ -20,6 +20,7 @@ from oncelog.client.reading.log_reader import LogReader
 from oncelog.client.reading.stream_state import Gaps
 from oncelog.client.values.arguments import check_seconds, check_type
 from oncelog.client.values.corruption import OnCorrupt, SkippedEntries
+from oncelog.client.values.encrypted import OnEncrypted
 from oncelog.client.values.messages import Message, MessageBatch
 from oncelog.core.errors import DeadlineExceeded, InvalidArgument, OncelogError, ReaderClosed
 from oncelog.core.formats.message_id import EARLIEST, LATEST, Index, MessageId
@@ -60,9 +61,12 @@ class AsyncReader:
         *,
         timeout_ms: int | None,
         on_corrupt: OnCorrupt = OnCorrupt.RAISE,
+        on_encrypted: OnEncrypted = OnEncrypted.RAISE,
     ) -> None:
         self.topic = str(topic)
-        self._part_of = partial(LogReader, network=network, timeout_ms=timeout_ms, on_corrupt=on_corrupt)
+        self._part_of = partial(
+            LogReader, network=network, timeout_ms=timeout_ms, on_corrupt=on_corrupt, on_encrypted=on_encrypted
+        )
         self._topic = topic
         self._network = network
         self._timeout_ms = timeout_ms

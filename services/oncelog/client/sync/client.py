@@ -155,6 +155,7 @@ class Client(Wrapper[AsyncClient]):
         start: ReadStart = EARLIEST,
         inclusive: bool = False,
         on_corrupt: Literal["raise", "skip"] = "raise",
+        on_encrypted: Literal["raise", "pass"] = "raise",
     ) -> Reader:
         opened = self._portal.run(
             self._inner.create_reader(
@@ -162,6 +163,7 @@ class Client(Wrapper[AsyncClient]):
                 start=start,
                 inclusive=inclusive,
                 on_corrupt=on_corrupt,
+                on_encrypted=on_encrypted,
             )
         )
         return Reader(opened, self._portal)
@@ -183,6 +185,7 @@ class Client(Wrapper[AsyncClient]):
         priority: int = 0,
         properties: Mapping[str, str] | None = None,
         on_corrupt: Literal["raise", "skip"] = "raise",
+        on_encrypted: Literal["raise", "pass"] = "raise",
     ) -> Consumer:
         opened = self._portal.run(
             self._inner.subscribe(
@@ -199,6 +202,7 @@ class Client(Wrapper[AsyncClient]):
                 priority=priority,
                 properties=properties,
                 on_corrupt=on_corrupt,
+                on_encrypted=on_encrypted,
             )
         )
         return Consumer(opened, self._portal)

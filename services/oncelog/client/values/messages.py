@@ -8,10 +8,11 @@ from bisect import bisect_right
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate, chain
-from typing import NamedTuple, TypeVar, overload
+from typing import Any, NamedTuple, TypeVar, overload
 
+from oncelog.client.values.encrypted import EncryptedMessage, OnEncrypted
 from oncelog.client.values.results import TopicPartition
-from oncelog.core.errors import CorruptEntry, InvalidBatch
+from oncelog.core.errors import CorruptEntry, InvalidArgument, InvalidBatch
 from oncelog.core.formats.batch import (
     BatchHeader,
     Buffer,
@@ -32,7 +33,7 @@ from oncelog.core.formats.columns import (
 from oncelog.core.formats.entry import EntryHeader, EntryKind, body_of, decode_entry, peek_header
 from oncelog.core.formats.message_id import MessageId
 from oncelog.core.formats.origin import BatchOrigin, Origin, unpack_origin
-from oncelog.core.formats.payload import expand_columns, message_ids, read_columns
+from oncelog.core.formats.payload import expand_columns, message_ids, read_columns, shown_columns
 from oncelog.core.ids import Generation, SeekEpoch
 
 #: Property of a message: the trace context of W3C that it was sent in.
@@ -98,9 +99,12 @@ def open_verified(entry: EntryHeader, data: Buffer) -> StoredBatch:
     return StoredBatch(entry, batch, body)
 
 
-def decode_stored(stored: StoredBatch) -> Columns:
-    """Raises CorruptEntry when the payload contradicts its header, CompressionUnavailable."""
+def decode_stored(stored: StoredBatch, on_encrypted: OnEncrypted = OnEncrypted.RAISE) -> Columns:
+    """Raises CorruptEntry when the payload contradicts its header, CompressionUnavailable, and MessageEncrypted unless
+    encrypted messages are passed on."""
     try:
+        if on_encrypted is OnEncrypted.PASS and stored.batch.payload_format == PayloadFormat.PULSAR:
+            return shown_columns(stored.batch, payload_of(stored.batch, stored.body))
         return read_columns(stored.batch, payload_of(stored.batch, stored.body))
     except InvalidBatch as error:
         raise CorruptEntry(f"entry {stored.entry.position} cannot be read: {error}") from error
@@ -110,7 +114,9 @@ class MessageBatch:
     """Consecutive messages of one producer, in columns of equal length; a sequence of `Message`.
 
     Attributes:
-        values: the messages' values, a sequence of slices of one buffer.
+        values: the messages' values, a sequence of slices of one buffer. A null or encrypted value is empty here.
+        nulls: whether each value is null, or None when no value of the entry is. Clients of Pulsar send such values.
+        encrypted: whether the messages are encrypted; see `Message.value`.
         keys, event_times_ms, properties: one item for each message, or None when no message of the entry has one.
         sequence_ids: the messages' sequence ids; a range when they are dense.
         first_index: index in the topic of the first message; the others follow.
@@ -132,9 +138,10 @@ class MessageBatch:
         end_batch_index: int | None = None,
         columns: Columns | None = None,
         delivery: ConsumerDelivery = NOT_DELIVERED,
+        on_encrypted: OnEncrypted = OnEncrypted.RAISE,
     ) -> None:
         """end_batch_index: behind the last wanted message; None: all are wanted. columns: those of `stored`, if they
-        are decoded already."""
+        are decoded already; else on_encrypted says how."""
         self.producer_name = producer_name
         #: index in the entry of this batch's first message; the messages before it are skipped or not wanted
         self.first_batch_index = max(first_batch_index, stored.entry.skip_first)
@@ -142,13 +149,17 @@ class MessageBatch:
         self._end_batch_index = end_batch_index
         self._stored = stored
         self._topic = topic
-        self._columns = decode_stored(stored) if columns is None else columns
+        self._columns = decode_stored(stored, on_encrypted) if columns is None else columns
         self._ids: Sequence[int] | None = None
         values = self._columns.values
         self._whole = self.first_batch_index == 0 and end_batch_index in (None, stored.batch.count)
         self.values: Values = values if self._whole else values[self.first_batch_index : end_batch_index]
         #: messages of this batch
         self.count = len(self.values)
+        #: the entry of an encrypted batch, after a single value was accessed
+        self._sealed: bytes | None = None
+        #: whether some values are null or encrypted
+        self.has_special_values = self._columns.nulls is not None or self._columns.encryption is not None
         #: the values' bytes and each value's offset, after a single value was accessed
         self.copied: tuple[bytes, list[int]] | None = None
 
@@ -198,6 +209,24 @@ class MessageBatch:
     @property
     def properties(self) -> Sequence[Mapping[str, str]] | None:
         return self._cut(self._columns.properties)
+
+    @property
+    def nulls(self) -> Sequence[bool] | None:
+        return self._cut(self._columns.nulls)
+
+    @property
+    def encrypted(self) -> bool:
+        return self._columns.encryption is not None
+
+    def special_value(self, index: int) -> EncryptedMessage | None:
+        """The value of the message at `index`, which is encrypted, or null."""
+        if self._columns.encryption is None:
+            return None
+        if self._sealed is None:
+            self._sealed = bytes(payload_of(self._stored.batch, self._stored.body))
+        return EncryptedMessage.of(
+            self._sealed, self.first_batch_index + index, self._stored.batch.count, self._columns.encryption
+        )
 
     @property
     def origin(self) -> BatchOrigin | None:
@@ -253,8 +282,15 @@ class MessageBatch:
         return self._stored.batch.generation
 
     def payload(self) -> bytes:
-        """The columns of these messages, uncompressed: as they are stored, if these are all messages of the entry."""
+        """The columns of these messages, uncompressed: as they are stored, if these are all messages of the entry.
+        Raises InvalidArgument for values that columns cannot hold: null and encrypted ones."""
         stored = self._stored
+        if self.encrypted or any(self.nulls or ()):
+            what = "encrypted" if self.encrypted else "null"
+            message = (
+                f"messages {self.first_index} to {self.first_index + self.count - 1} have {what} values of a client"
+            )
+            raise InvalidArgument(f"{message} of Pulsar: they cannot be stored as messages of Oncelog", field="value")
         if self._whole and stored.batch.payload_format == PayloadFormat.COLUMNS:
             return bytes(expand_columns(stored.batch, payload_of(stored.batch, stored.body)))
         parts = [encode_values(list(self.values))]
@@ -291,7 +327,8 @@ class Message:
     """One message: a view of its batch, which it keeps in memory.
 
     Attributes:
-        value: bytes.
+        value: bytes. Of messages that clients of Pulsar have sent also None, for a null value, and an EncryptedMessage,
+            with on_encrypted="pass".
         message_id: the message's position in the topic, as a MessageId.
         sequence_id: the producer's id of the message.
         producer_id: the number that stands for the producer's name in the topic: stored with the message, and never
@@ -321,9 +358,11 @@ class Message:
         self._index = index
 
     @property
-    def value(self) -> bytes:
-        index = self._index
-        data, offsets = self._batch.copied or self._batch.copy_values()
+    def value(self) -> bytes | Any:
+        batch, index = self._batch, self._index
+        if batch.has_special_values and (batch.encrypted or (batch.nulls or ())[index]):
+            return batch.special_value(index)
+        data, offsets = batch.copied or batch.copy_values()
         return data[offsets[index] : offsets[index + 1]]
 
     @property
@@ -404,7 +443,7 @@ class Message:
 
     def __repr__(self) -> str:
         value = self.value
-        shown = value if len(value) <= 60 else value[:60] + b"..."
+        shown = value[:60] + b"..." if isinstance(value, bytes) and len(value) > 60 else value
         return f"Message({self.message_id}, producer={self.producer_name!r}, id={self.sequence_id}, value={shown!r})"
 
 

@@ -21,6 +21,7 @@ from oncelog.core.ids import (
     SubscriptionNumber,
     TopicId,
 )
+from oncelog.core.process_version import PROCESS_VERSION
 from oncelog.core.stream_budget import ENTRY_BYTES, NO_LIMIT, Outbox
 
 # --- events -----------------------------------------------------------------------------------------------------------
@@ -60,6 +61,7 @@ class ConsumerOpening:
     the caller; empty without authentication. store_id, effect: the store (32 hexadecimal digits) that has the effects
     of the messages, and their name in it; empty: the consumer keeps none. outbox: of the stream on which the messages
     go. is_creator: the subscription was created for this request. peer: host:port of the client; empty: unknown.
+    version: of the consumer's program; 0: an older one does not say.
     """
 
     call: int
@@ -81,6 +83,7 @@ class ConsumerOpening:
     outbox: Outbox = field(default=NO_LIMIT, compare=False, repr=False)
     is_creator: bool = False
     peer: str = ""
+    version: int = PROCESS_VERSION
 
 
 @dataclass(frozen=True, slots=True)

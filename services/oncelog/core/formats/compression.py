@@ -235,7 +235,8 @@ def _snappy() -> ModuleType:
         import cramjam
     except ImportError as error:
         raise _unavailable("snappy", error) from error
-    return cramjam
+    module: ModuleType = cramjam
+    return module
 
 
 def _unavailable(extra: str, error: ImportError) -> CompressionUnavailable:

@@ -20,7 +20,8 @@ from sys import intern
 from typing import NamedTuple
 
 from oncelog.core.errors import CorruptEntry
-from oncelog.core.formats.batch import Buffer, Checksum, checksum_of
+from oncelog.core.format_errors import UnknownFormat
+from oncelog.core.formats.batch import PULSAR_VERSION, Buffer, Checksum, PayloadFormat, checksum_of
 from oncelog.core.ids import (
     INSTANCE_ID_BYTES,
     NO_INSTANCE,
@@ -41,6 +42,8 @@ _HEADER = Struct("<BBBBIQQqQQqQIIII16s")
 HEADER_BYTES = _HEADER.size
 assert HEADER_BYTES == 96
 _CRC = Struct("<I")
+#: In the header of a batch.
+_PAYLOAD_FORMAT_AT = 3
 
 
 class EntryKind(IntEnum):
@@ -159,6 +162,17 @@ def require_topic(header: EntryHeader, topic_id: TopicId | None) -> None:
 def body_of(data: Buffer) -> memoryview:
     """The body of an entry, a slice without a copy."""
     return memoryview(data)[HEADER_BYTES:]
+
+
+def check_reader(data: Buffer, version: int) -> None:
+    """data: an entry of messages, for a client of this version. Raises UnknownFormat for one that the client cannot
+    read: it would take the entry for damage (hazard format-of-a-later-version)."""
+    if version < PULSAR_VERSION and body_of(data)[_PAYLOAD_FORMAT_AT] == PayloadFormat.PULSAR:
+        message = (
+            f"entry {peek_header(data).position} has messages of a client of Pulsar (payload format "
+            f"{PayloadFormat.PULSAR}), which this program cannot read: upgrade it to version {PULSAR_VERSION} or later"
+        )
+        raise UnknownFormat(message, payload_format=PayloadFormat.PULSAR)
 
 
 def producer_id_of(data: Buffer) -> ProducerId:

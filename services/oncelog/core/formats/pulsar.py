@@ -135,7 +135,7 @@ def _outer(entry: Buffer, checksum: Checksum | None) -> tuple[EntryMetadata, mem
 
 def _check_outer(metadata: EntryMetadata) -> None:
     for name in ("producer_name", "sequence_id", "publish_time"):
-        if not metadata.HasField(name):  # type: ignore[arg-type]  # of the names above
+        if not metadata.HasField(name):
             raise InvalidBatch(f"the metadata of an entry has no {name}", field=name)
     for name, why in _NOT_STORED.items():
         if metadata.HasField(name) and (name != "chunks" or metadata.chunks > 1):  # type: ignore[arg-type]

@@ -187,7 +187,7 @@ def message_fields(message: Message) -> dict[str, Any]:
         "publish_time_ms": message.publish_time_ms,
         "event_time_ms": message.event_time_ms,
         "properties": dict(message.properties),
-        **text_fields("value", bytes(message.value)),
+        **text_fields("value", message.value),
         **text_fields("key", message.key),
     }
 

@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 from oncelog.core.errors import InvalidArgument, OncelogError
 from oncelog.core.ids import BEFORE_ALL, EntryId, Incarnation, LedgerId, OwnerEpoch, Position, ProducerId, TopicId
+from oncelog.core.process_version import PROCESS_VERSION
 from oncelog.rpc.codecs.layout import Field, Layout, each_inside
 from oncelog.rpc.frames import Blob, join_frame, parse, parse_request, split_frame
 from oncelog.rpc.methods import StreamMethod, unary_of
@@ -44,13 +45,15 @@ StartAt = StartEdge | StartMessage | StartTime | StartIndex
 
 
 class ReaderStart(NamedTuple):
-    """storage_reads: the owner may offer entries that the reader then reads from storage nodes."""
+    """storage_reads: the owner may offer entries that the reader then reads from storage nodes. version: of the
+    reader's program; 0: an older one does not say."""
 
     topic: str
     topic_id: TopicId
     at: StartAt
     owner_epoch_seen: OwnerEpoch = OwnerEpoch(0)
     storage_reads: bool = False
+    version: int = PROCESS_VERSION
 
 
 class OfferedMember(NamedTuple):
@@ -160,7 +163,7 @@ def encode_read_control(control: ReadControl) -> bytes:
 
 def start_to_wire(start: ReaderStart) -> pb.ReaderStart:
     out = pb.ReaderStart()
-    out.topic, out.topic_id, at, out.owner_epoch_seen, out.storage_reads = start
+    out.topic, out.topic_id, at, out.owner_epoch_seen, out.storage_reads, out.version = start
     match at:
         case StartEdge.EARLIEST:
             out.earliest.SetInParent()
@@ -210,7 +213,7 @@ def start_from_wire(start: pb.ReaderStart) -> ReaderStart:
         case _:
             raise InvalidArgument("`start` is missing", field="start")
     seen = OwnerEpoch(start.owner_epoch_seen)
-    return ReaderStart(start.topic, TopicId(start.topic_id), at, seen, start.storage_reads)
+    return ReaderStart(start.topic, TopicId(start.topic_id), at, seen, start.storage_reads, start.version)
 
 
 def encode_reader_frame(frame: ReaderFrame) -> bytes:

@@ -42,6 +42,8 @@ from oncelog.core.delivery.store_binding.events import (
     RewindRequested,
 )
 from oncelog.core.errors import ConsumerClosed, InvalidArgument, OncelogError, TooManyRequests
+from oncelog.core.format_errors import UnknownFormat
+from oncelog.core.formats.entry import check_reader
 from oncelog.core.ids import ConsumerNumber, OwnerEpoch, SubscriptionNumber
 from oncelog.core.names import check_part, dead_letter_topic, parse_topic
 from oncelog.core.stream_budget import ENTRY_BYTES, StreamOutbox
@@ -94,10 +96,11 @@ class ConsumeService:
 
 @dataclass(slots=True)
 class _Attached:
-    """A consumer of this stream. unanswered: its requests without an answer."""
+    """A consumer of this stream. version: of its program. unanswered: its requests without an answer."""
 
     runner: TopicRunner
     number: SubscriptionNumber
+    version: int
     unanswered: int = 0
 
 
@@ -184,8 +187,8 @@ class ConsumeStream(ClientStream[list[ConsumerRequest], list[ReportedEvent]]):
         super().__init__(stream, self._out.take)
         self._topics = topics
         self._consumers: dict[ConsumerNumber, _Attached] = {}
-        #: {(topic, its call): (the same topic, the client's call)}, of openings
-        self._openings: dict[tuple[DeliveryShell, int], tuple[TopicRunner, int]] = {}
+        #: {(topic, its call): (the same topic, the client's call, its version)}, of openings
+        self._openings: dict[tuple[DeliveryShell, int], tuple[TopicRunner, int, int]] = {}
         #: {(topic, its call): the client's call}, of seeks
         self._seeks: dict[tuple[DeliveryShell, int], int] = {}
         self._trace = ConsumeTrace()
@@ -279,15 +282,15 @@ class ConsumeStream(ClientStream[list[ConsumerRequest], list[ReportedEvent]]):
             await runner.parts.policies.require(caller, letters.namespace_name, Right.PRODUCE)
             opening = replace(opening, dead_letter_topic=str(letters))
         runner.consumers.expect(call, self)
-        self._openings[runner.consumers, call] = runner, client_call
+        self._openings[runner.consumers, call] = runner, client_call, opening.version
         runner.consumers.open(replace(opening, call=call, role=caller.role, peer=caller.address, outbox=self.outbox))
 
     # --- from the topics (ConsumerSink) -------------------------------------------------------------------------------
 
     def subscribed(self, answer: AnswerSubscribe, topic: DeliveryShell) -> None:
-        runner, client_call = self._openings.pop((topic, answer.call))
+        runner, client_call, version = self._openings.pop((topic, answer.call))
         if isinstance(answer.result, Subscribed):
-            self._consumers[answer.result.consumer] = _Attached(runner, answer.result.number)
+            self._consumers[answer.result.consumer] = _Attached(runner, answer.result.number, version)
         self._put(ReportedEvent(runner.owner_epoch, replace(answer, call=client_call)))
 
     def sought(self, answer: AnswerSeek, topic: DeliveryShell) -> None:
@@ -303,6 +306,14 @@ class ConsumeStream(ClientStream[list[ConsumerRequest], list[ReportedEvent]]):
                 self._trace.answered(attached.runner, report)
             self.give_room()
         elif isinstance(report, DeliverMessages) and (attached := self._consumers.get(report.consumer)):
+            try:
+                for delivered in report.entries:
+                    check_reader(delivered.entry.data, attached.version)
+            except UnknownFormat as error:
+                self.outbox.give_back(report.cost_bytes)
+                attached.runner.consumers.detach(report.consumer, lost=False)
+                self.ended(EndConsumer(report.consumer, error))
+                return
             self._trace.delivered(attached.runner, report)
         self._put(event)
 

@@ -24,8 +24,9 @@ from oncelog.core.errors import (
     TopicLoading,
     UnreadableEntry,
 )
-from oncelog.core.formats.batch import Buffer
-from oncelog.core.formats.entry import EntryKind, peek_header, producer_id_of
+from oncelog.core.format_errors import UnknownFormat
+from oncelog.core.formats.batch import PULSAR_VERSION, Buffer
+from oncelog.core.formats.entry import EntryKind, check_reader, peek_header, producer_id_of
 from oncelog.core.ids import NOT_DEDUPLICATED, EntryId, LedgerId, Position, ProducerId
 from oncelog.core.read_offers import ReadOffers
 from oncelog.rpc.codecs.reader_codec import ReadControl, ReaderFrame, ReaderStart, StartMessage, StorageResume
@@ -63,7 +64,8 @@ class ReadService:
             raise InvalidArgument("the first message of a read stream must contain the start", field="start")
         runner = self.topics.runner(control.start.topic_id, control.start.topic)
         await authorize(runner, stream.caller, Right.CONSUME)
-        offer_after = self._offer_after_bytes if control.start.storage_reads else None
+        direct = control.start.storage_reads and control.start.version >= PULSAR_VERSION
+        offer_after = self._offer_after_bytes if direct else None
         room = ReadRoom(self._rooms, stream)
         try:
             await _Reading(runner, stream, room, control.start, control.permit_bytes, offer_after, self.offers).serve()
@@ -233,6 +235,12 @@ class _Reading(ClientStream[ReadControl, ReaderFrame]):
                 if not frame:
                     self._first_index = 0  # it applied to this entry only
                 continue
+            try:
+                check_reader(data, self._start.version)
+            except UnknownFormat:
+                if frame:
+                    await self._write(frame, names, size)  # first what it can read
+                raise
             self._name(data, names)
             frame.append(data)
             size += len(data)

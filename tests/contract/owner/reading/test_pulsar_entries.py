@@ -8,20 +8,25 @@ from types import SimpleNamespace
 import pytest
 from crc32c import crc32c
 
-from oncelog.core.delivery.events import ReadMessages
+from oncelog.core.acks.changes import SubscriptionType
+from oncelog.core.delivery.events import ConsumerOpening, EndConsumer, FlowReported, ReadMessages, Subscribed
 from oncelog.core.errors import InvalidBatch, OncelogError
 from oncelog.core.format_errors import UnknownFormat
 from oncelog.core.formats.batch import BatchHeader, payload_of, peek_batch
-from oncelog.core.formats.entry import body_of
+from oncelog.core.formats.entry import body_of, peek_header
 from oncelog.core.formats.outcome import ResultKind
 from oncelog.core.formats.payload import pack_pulsar
 from oncelog.core.formats.pulsar import open_entry
-from oncelog.core.ids import Generation, SubscriptionNumber
+from oncelog.core.ids import ConsumerNumber, Generation, SubscriptionNumber
+from oncelog.rpc.channel import Channel
 from oncelog.rpc.codecs.finding_codec import FIND_MESSAGE
 from oncelog.rpc.codecs.owner_codec import OpenGranted, ReceivedPublish
+from oncelog.rpc.codecs.reader_codec import READ, ReadControl, ReaderStart, StartEdge
 from oncelog.topic_owner.shell.message_reads import MessageReads
+from oncelog.topic_owner.shell.topic_runner import TopicRunner
 from oncelog.wire.finding_pb2 import FindMessageRequest
-from tests.contract.owner.owner_world import OwnerWorld, PublishClient, owner_world
+from tests.contract.owner.owner_world import OwnerWorld, PublishClient, batch_of, owner_world
+from tests.contract.sdk.fakes.consume_client import ConsumeClient
 from tests.core.pulsar_entries import Sent, batched, encrypted, numbered, of_one_key, plain, summed
 
 TOPIC = "public/default/flights"
@@ -143,3 +148,65 @@ async def test_a_message_within_a_batch_of_a_key_is_found(tmp_path: Path) -> Non
         answer = await channel.call(FIND_MESSAGE, request, timeout_ms=10_000)
         found = json.loads(answer.found_json)
         assert (found["state"], found["index"]) == ("stored", 2), found
+
+
+@pytest.mark.hazard("format-of-a-later-version")
+@pytest.mark.asyncio
+async def test_a_reader_of_an_older_version_is_told_instead_of_getting_the_entry(tmp_path: Path) -> None:
+    """It would take the entry for damage. First it gets what it can read; a reader of this version gets all."""
+    async with owner_world(tmp_path) as (world, channel):
+        runner = await mixed_log(world, channel)
+        for version, indexes in ((8, [0, 1]), (0, [0, 1]), (9, [0, 1, 2])):
+            stream = channel.stream(READ)
+            start = ReaderStart(runner.name, runner.topic_id, StartEdge.EARLIEST, version=version)
+            await stream.write(ReadControl(start, 1 << 20))
+            found: list[int] = []
+            error: OncelogError | None = None
+            async for frame in stream:
+                found += [peek_header(entry).base_index for entry in frame.entries]
+                error = frame.error
+                if error is not None or frame.at_end:
+                    break
+            assert found == indexes
+            assert (error is None) == (version == 9)
+            if error is not None:
+                assert isinstance(error, UnknownFormat)
+                assert "upgrade it to version 9" in error.message
+            stream.cancel()
+
+
+@pytest.mark.hazard("format-of-a-later-version")
+@pytest.mark.asyncio
+async def test_a_consumer_of_an_older_version_is_ended_and_holds_nothing(tmp_path: Path) -> None:
+    """It might acknowledge what it takes for damage. The next consumer of this version gets everything."""
+    async with owner_world(tmp_path) as (world, channel):
+        runner = await mixed_log(world, channel)
+        client = ConsumeClient(channel, runner)
+        old = await attached(client, runner, version=8)
+        ended = await client.report(EndConsumer)
+        assert (ended.consumer, type(ended.error)) == (old, UnknownFormat)
+        assert "upgrade it to version 9" in ended.error.message
+        await attached(client, runner, version=9)
+        assert await client.received(3) == [0, 1, 2]
+
+
+async def mixed_log(world: OwnerWorld, channel: Channel) -> TopicRunner:
+    """Messages 0 and 1 of ours, and one of a client of Pulsar."""
+    client = PublishClient(channel)
+    runner = await world.serve(TOPIC)
+    granted = await client.open(runner, "importer")
+    await client.stored(granted, batch_of(granted, [0]), batch_of(granted, [1]))
+    await client.stored(granted, pulsar_batch(granted, plain(Sent(2, b"value"), producer="importer")))
+    return runner
+
+
+async def attached(client: ConsumeClient, runner: TopicRunner, *, version: int) -> ConsumerNumber:
+    """A consumer of a program of this version, with room for messages."""
+    opening = ConsumerOpening(
+        version, "billing", SubscriptionType.EXCLUSIVE, f"of-{version}", b"%016d" % version, first_index=0,
+        version=version,
+    )  # fmt: skip
+    result = await client.open(opening)
+    assert isinstance(result, Subscribed), result
+    await client.send(FlowReported(result.consumer, 0, 100))
+    return result.consumer
