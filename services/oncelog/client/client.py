@@ -21,18 +21,7 @@ from oncelog.client.producing.message_arguments import Key, plain_key
 from oncelog.client.producing.packed_producer import PackedProducer
 from oncelog.client.producing.producer import AsyncProducer
 from oncelog.client.producing.send_buffer import Properties
-<<<<<<< HEAD
-from oncelog.client.producing.sender import (
-    CONFLICTS,
-    MODES,
-    PENDING_SLACK_BYTES,
-    CompressionName,
-    ProducerOptions,
-    compression_of,
-)
-=======
 from oncelog.client.producing.sender import PENDING_SLACK_BYTES, CompressionName, ProducerOptions, compression_of
->>>>>>> h-raw
 from oncelog.client.reading.finding import FoundMessage, find_message
 from oncelog.client.reading.log_reader import last_message
 from oncelog.client.reading.reader import AsyncReader, ReadStart, check_read_start
