@@ -72,14 +72,16 @@ class Cluster(LocalCluster):
         metadata: int = 1,
         port: int = 0,
         http_port: int = 0,
+        pulsar_port: int = 0,
         **settings: int | str,
     ) -> Iterator[Self]:
-        """Serve inside the block. ports: 0 for free ones. settings: of the services, by the names of their fields.
+        """Serve inside the block. ports: 0 for free ones; pulsar_port: 0 for no door. settings: of the services, by the
+        names of their fields.
 
         With TLS or authentication the requests of this class need more: `rest`.
         """
         counts = {"--storage-nodes": storage_nodes, "--owners": owners, "--metadata": metadata}
-        ports = {"--port": port, "--http-port": http_port}
+        ports = {"--port": port, "--http-port": http_port} | ({"--pulsar-port": pulsar_port} if pulsar_port else {})
         arguments = [f"{name}={value}" for name, value in (counts | ports).items()]
         given = {variable(name): str(value) for name, value in (_SMALL | settings).items()}
         cluster = cls(directory / "data", arguments, environment() | given)

@@ -18,11 +18,18 @@ from tests.cluster.until import until
 DEADLINE_S = 60.0
 
 
-def started(log: Path, command: Sequence[str], environment: Mapping[str, str], directory: Path) -> "Running":
-    """Run a command in this directory; what it writes is appended to the log."""
+def started(
+    log: Path,
+    command: Sequence[str],
+    environment: Mapping[str, str],
+    directory: Path,
+    *,
+    stdin: int = subprocess.DEVNULL,
+) -> "Running":
+    """Run a command in this directory; what it writes is appended to the log. stdin: as of a Popen."""
     with log.open("ab") as output:
         process = subprocess.Popen(
-            command, cwd=directory, env=environment, stdin=subprocess.DEVNULL, stdout=output, stderr=output,
+            command, cwd=directory, env=environment, stdin=stdin, stdout=output, stderr=output,
             start_new_session=True,
         )  # fmt: skip
     return Running(process, log)
@@ -100,6 +107,8 @@ class Running:
         except ProcessLookupError:
             pass  # it has ended
         self.process.wait()
+        if self.process.stdin is not None:
+            self.process.stdin.close()
 
 
 @asynccontextmanager

@@ -158,7 +158,7 @@ PARTS: tuple[Part, ...] = (
     Part("cluster/processes", ("cluster/processes",), 120.0),
     Part("cluster/storage", ("cluster/storage",), 75.0),
     Part("doors", ("doors/core", "doors/pulsar", "doors/clients/test_python_client.py"), 30.0, True),
-    Part("doors/cluster", ("doors/cluster",), 30.0),
+    Part("doors/cluster", ("doors/cluster", "doors/clients/test_file_through_kills.py"), 55.0),
     Part("lab", ("lab",), 20.0),
     Part("spark", ("spark", "proofs", "spark_proof", "jobs_proof"), 155.0),
     Part("effects/core", ("effects/core", "effects/model"), 20.0, True),
