@@ -21,20 +21,13 @@ from oncelog.client.producing.message_arguments import Key, plain_key
 from oncelog.client.producing.packed_producer import PackedProducer
 from oncelog.client.producing.producer import AsyncProducer
 from oncelog.client.producing.send_buffer import Properties
-from oncelog.client.producing.sender import (
-    CONFLICTS,
-    MODES,
-    PENDING_SLACK_BYTES,
-    CompressionName,
-    ProducerOptions,
-    compression_of,
-)
+from oncelog.client.producing.sender import PENDING_SLACK_BYTES, CompressionName, ProducerOptions, compression_of
 from oncelog.client.reading.finding import FoundMessage, find_message
 from oncelog.client.reading.log_reader import last_message
 from oncelog.client.reading.reader import AsyncReader, ReadStart, check_read_start
 from oncelog.client.reading.search import AsyncSearch, readers_of, search_settings, searched_parts, wanted_of
 from oncelog.client.still_open import StillOpen
-from oncelog.client.values.arguments import check_seconds, check_token, check_type, choice, integer
+from oncelog.client.values.arguments import CONFLICTS, MODES, check_seconds, check_token, check_type, choice, integer
 from oncelog.client.values.encrypted import choices_of
 from oncelog.client.values.results import PublishResult
 from oncelog.client.values.trace_context import CurrentTrace

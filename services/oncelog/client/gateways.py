@@ -10,9 +10,9 @@ from typing import Literal
 from oncelog.client.client import AsyncClient, network_of
 from oncelog.client.producing.packed_entries import PackedCallback, PackedEntry, PackedResult
 from oncelog.client.producing.packed_producer import PackedProducer
-from oncelog.client.producing.sender import CONFLICTS, PENDING_SLACK_BYTES
+from oncelog.client.producing.sender import PENDING_SLACK_BYTES
 from oncelog.client.reading.entry_reader import EntryReader, EntryStart, WholeEntry
-from oncelog.client.values.arguments import check_seconds, check_type, choice, integer
+from oncelog.client.values.arguments import CONFLICTS, check_seconds, check_type, choice, integer
 from oncelog.core.access import Caller
 from oncelog.core.errors import InvalidArgument
 from oncelog.core.formats.client_token import decode_token

@@ -46,7 +46,6 @@ from oncelog.core.formats.batch import Buffer
 from oncelog.core.formats.columns import encode_values
 from oncelog.core.formats.compression import Compression, compress_payload, require
 from oncelog.core.formats.entry import SequenceMode
-from oncelog.core.formats.opening import OnConflict
 from oncelog.core.names import TopicName
 from oncelog.core.sdk.owner_attempts import CloseWanted, OpenWanted
 from oncelog.core.sdk.producer.chunked_send import ChunkedSend, chunked_bytes_max
@@ -60,8 +59,6 @@ PACK_SPAN = "publish pack"
 logger = logging.getLogger(__name__)
 
 CompressionName: TypeAlias = Literal["zlib", "zstd", "lz4"]
-MODES = {"monotonic": SequenceMode.MONOTONIC, "contiguous": SequenceMode.CONTIGUOUS}
-CONFLICTS: dict[str, OnConflict] = {"fence": OnConflict.FENCE, "refuse": OnConflict.REFUSE}
 _COMPRESSIONS: dict[str | None, Compression] = {
     None: Compression.NONE, "zlib": Compression.ZLIB, "zstd": Compression.ZSTD, "lz4": Compression.LZ4,
 }  # fmt: skip

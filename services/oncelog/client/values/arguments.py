@@ -7,7 +7,12 @@ from pathlib import Path
 from typing import TypeVar
 
 from oncelog.core.errors import InvalidArgument
+from oncelog.core.formats.entry import SequenceMode
+from oncelog.core.formats.opening import OnConflict
 
+#: What producers are opened with, by the names that users know.
+MODES = {"monotonic": SequenceMode.MONOTONIC, "contiguous": SequenceMode.CONTIGUOUS}
+CONFLICTS = {"fence": OnConflict.FENCE, "refuse": OnConflict.REFUSE}
 ArgumentT = TypeVar("ArgumentT")
 ChoiceT = TypeVar("ChoiceT")
 
