@@ -33,13 +33,14 @@ from oncelog.core.formats.batch import (
     decode_ids,
     deltas_of,
     payload_of,
+    peek_batch,
 )
 from oncelog.core.formats.chunks import decode_chunk, decode_chunk_names
 from oncelog.core.formats.columns import LENGTH_BYTES, NONE_LENGTH, Column, split_columns, split_lengths
 from oncelog.core.formats.compression import Compression
 from oncelog.core.formats.origin import unpack_origin
 from oncelog.core.formats.payload import expand_columns, require_header
-from oncelog.core.formats.pulsar import EXPANSION_MAX, RAW_BYTES_MAX, open_entry
+from oncelog.core.formats.pulsar import EXPANSION_MAX, RAW_BYTES_MAX, claimed_bytes, open_entry
 
 #: Bytes of one event time.
 _TIME_BYTES = 8
@@ -93,8 +94,16 @@ def unpacks(header: BatchHeader) -> bool:
 
 def takes_long(data: Buffer) -> bool:
     """Whether the check of a batch must not hold other tasks up: of a large entry of a client of Pulsar, each message
-    is read, and it may be decompressed to many times its size."""
-    return len(data) > LONG_CHECK_BYTES and data[_PAYLOAD_FORMAT_AT] == PayloadFormat.PULSAR
+    is read. A small one may be compressed, and say that it is large."""
+    if len(data) <= HEADER_BYTES or data[_PAYLOAD_FORMAT_AT] != PayloadFormat.PULSAR:
+        return False
+    if len(data) > LONG_CHECK_BYTES:
+        return True
+    try:
+        header = peek_batch(data)
+    except (InvalidBatch, UnknownFormat):
+        return False
+    return claimed_bytes(payload_of(header, data)) > LONG_CHECK_BYTES
 
 
 def _check_pulsar(

@@ -109,6 +109,15 @@ def open_entry(
     return _batch(metadata, raw, count)
 
 
+def claimed_bytes(entry: Buffer) -> int:
+    """How large the payload of an entry says to be without its compression; 0: it cannot be read."""
+    try:
+        metadata, payload = _outer(entry, None)
+    except InvalidBatch:
+        return 0
+    return max(len(payload), metadata.raw_bytes)
+
+
 # --- the metadata of the entry ----------------------------------------------------------------------------------------
 
 

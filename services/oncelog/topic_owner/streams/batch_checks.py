@@ -20,6 +20,8 @@ from oncelog.rpc.codecs.owner_codec import ReceivedPublish
 UNPACKED_BYTES_PER_TURN = 1024 * 1024
 #: Id deltas are decoded byte by byte. One byte takes this many times as long as decompressing one.
 ID_BYTE_COST = 16
+#: The same of a byte of a small entry of a client of Pulsar, whose messages are read one by one.
+MESSAGE_BYTE_COST = 16
 
 #: The header of a valid batch; why it is invalid; or None: it belongs to no open session and was not validated.
 Checked: TypeAlias = BatchHeader | OncelogError | None
@@ -64,6 +66,8 @@ class BatchChecks:
             else:
                 checked.append(header)
                 unpacked_bytes += header.payload_raw_bytes if unpacks(header) else 0
+                if header.payload_format == PayloadFormat.PULSAR:
+                    unpacked_bytes += len(data) * MESSAGE_BYTE_COST
                 unpacked_bytes += header.ids_bytes * ID_BYTE_COST
             if unpacked_bytes >= UNPACKED_BYTES_PER_TURN:
                 unpacked_bytes = 0

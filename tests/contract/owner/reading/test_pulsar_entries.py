@@ -114,6 +114,9 @@ async def test_the_check_of_a_large_entry_lets_other_tasks_run(tmp_path: Path) -
         entry = batched([Sent(number, b"x" * 100) for number in range(5_000)], producer="importer")
         turns = await turns_during(world, granted, pulsar_batch(granted, entry))
         assert turns > 0
+        packed = plain(Sent(0, bytes(500_000)), producer="importer", codec=3)
+        assert len(packed) < 10_000
+        assert await turns_during(world, granted, pulsar_batch(granted, packed)) > 0, "small, and says that it is large"
         assert await turns_during(world, granted, pulsar_batch(granted, plain(Sent(0), producer="importer"))) == 0
 
 
