@@ -13,7 +13,7 @@ from oncelog.client.gateways import create_packed_producer
 from oncelog.client.network.lookup import partitions_in
 from oncelog.client.rest_calls import rest
 from oncelog.core.access import Caller
-from oncelog.core.errors import InvalidArgument, InvariantViolated, TopicNotFound
+from oncelog.core.errors import InvalidArgument, InvariantViolated, ProducerBusy, TopicNotFound
 from oncelog.core.formats.client_token import decode_token
 from oncelog.core.names import TopicName
 from oncelog.runtime.security import Security
@@ -85,16 +85,21 @@ class SdkCluster:
         epoch: int | None,
         wanted: Callable[[], None],
     ) -> ClientProducer:
-        producer = await create_packed_producer(
-            self._client,
-            str(topic),
-            producer_name=name,
-            token=token if _is_ours(token) else NO_TOKEN,
-            epoch=epoch,
-            on_behalf_of=caller,
-            on_conflict="refuse",
-            wanted=wanted,
-        )
+        try:
+            producer = await create_packed_producer(
+                self._client,
+                str(topic),
+                producer_name=name,
+                token=token if _is_ours(token) else NO_TOKEN,
+                epoch=epoch,
+                on_behalf_of=caller,
+                on_conflict="refuse",
+                wanted=wanted,
+            )
+        except ProducerBusy as error:
+            # The SDK's own sentence names an argument that clients of Pulsar do not have.
+            message = f"another instance of producer {name!r} is connected: close it, or use another producer name"
+            raise ProducerBusy(message) from error
         return ClientProducer(producer, TopicRules())
 
 
