@@ -96,7 +96,8 @@ def _client(settings: DoorSettings) -> AsyncClient:
         allow_plaintext_token=True,
         # A client of the door withdraws its request, or ends.
         operation_timeout=None,
-        max_message_bytes=0,
+        # Of messages in chunks: larger ones cannot be delivered.
+        max_message_bytes=settings.message_bytes_max,
     )
 
 

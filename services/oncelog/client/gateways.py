@@ -10,7 +10,8 @@ from typing import Literal
 from oncelog.client.client import AsyncClient, network_of
 from oncelog.client.producing.packed_entries import PackedCallback, PackedEntry, PackedResult
 from oncelog.client.producing.packed_producer import PackedProducer
-from oncelog.client.producing.sender import CONFLICTS
+from oncelog.client.producing.sender import CONFLICTS, PENDING_SLACK_BYTES
+from oncelog.client.reading.entry_reader import EntryReader, EntryStart, WholeEntry
 from oncelog.client.values.arguments import check_seconds, check_type, choice, integer
 from oncelog.core.access import Caller
 from oncelog.core.errors import InvalidArgument
@@ -18,12 +19,23 @@ from oncelog.core.formats.client_token import decode_token
 from oncelog.core.formats.opening import GatewayClient
 from oncelog.core.names import check_producer_name, parse_topic
 from oncelog.core.sdk.producer.opening import ProducerSettings
+from oncelog.rpc.codecs.reader_codec import StartEdge, StartTime
 
-__all__ = ["PackedCallback", "PackedEntry", "PackedProducer", "PackedResult", "create_packed_producer"]
+__all__ = [
+    "EntryReader",
+    "EntryStart",
+    "PackedCallback",
+    "PackedEntry",
+    "PackedProducer",
+    "PackedResult",
+    "StartEdge",
+    "StartTime",
+    "WholeEntry",
+    "create_packed_producer",
+    "open_entry_reader",
+]
 
 PENDING_BYTES_MAX = 16 * 1024 * 1024
-#: The session's own limit is higher by this much, for the sequence ids of one batch.
-_PENDING_SLACK_BYTES = 1024 * 1024
 _EPOCH_MAX = 2**64 - 1
 
 
@@ -82,7 +94,7 @@ async def create_packed_producer(
     settings = ProducerSettings(
         name=None if producer_name is None else check_producer_name(producer_name),
         on_conflict=choice("on_conflict", CONFLICTS, on_conflict),
-        pending_bytes_max=pending_bytes_max + _PENDING_SLACK_BYTES,
+        pending_bytes_max=pending_bytes_max + PENDING_SLACK_BYTES,
         on_behalf_of=on_behalf_of,
         client=GatewayClient(epoch, decode_token(token) if token else None),
     )
@@ -90,3 +102,27 @@ async def create_packed_producer(
     client._packed.add(producer)  # noqa: SLF001  # it is closed with the client, which waits for no results of it
     await producer.open(None if timeout is None else max(1, int(timeout * 1000)))
     return producer
+
+
+async def open_entry_reader(
+    client: AsyncClient,
+    topic: str,
+    start: EntryStart,
+    *,
+    create: bool = True,
+    window_bytes: int,
+    timeout: float | None = None,
+) -> EntryReader:
+    """Open a reader of whole entries for one client of a gateway. Close it; the client does not.
+
+    The rights are those of the gateway: it checks those of its client itself. window_bytes: of entries that wait in the
+    reader. The others as in `EntryReader.open`. Raises as that, InvalidName, InvalidArgument for a topic with
+    partitions, ClientClosed, and DeadlineExceeded with the last retriable reason.
+    """
+    network = network_of(client)
+    network.check_open()
+    check_seconds("timeout", timeout)
+    timeout_ms = None if timeout is None else max(1, int(timeout * 1000))
+    reader = EntryReader(parse_topic(topic), network, timeout_ms=timeout_ms, window_bytes=window_bytes)
+    await reader.open(start, create=create)
+    return reader

@@ -18,10 +18,13 @@ from oncelog.core.formats.client_token import decode_token
 from oncelog.core.names import TopicName
 from oncelog.runtime.security import Security
 from oncelog.runtime.tokens import SCHEME
+from oncelog_doors.core.pulsar.message_ids import Start
 from oncelog_doors.core.pulsar.openings import NO_TOKEN
 from oncelog_doors.core.pulsar.verdicts import TopicRules
 from oncelog_doors.core.shared.lookup_rights import may_create, require_creation
 from oncelog_doors.log_client.client_producer import ClientProducer
+from oncelog_doors.log_client.log_reader import LogReader, open_log_reader
+from oncelog_doors.log_client.stored_contents import StoredContents
 from oncelog_doors.pulsar.ports import ProvedCaller
 
 #: Of reading the rights of a namespace. Clients wait 30 s for a look-up, and repeat it.
@@ -100,7 +103,12 @@ class SdkCluster:
             # The SDK's own sentence names an argument that clients of Pulsar do not have.
             message = f"another instance of producer {name!r} is connected: close it, or use another producer name"
             raise ProducerBusy(message) from error
-        return ClientProducer(producer, TopicRules())
+        contents = StoredContents(self._client, str(topic), network_of(self._client).background)
+        return ClientProducer(producer, TopicRules(), contents)
+
+    async def open_reader(self, topic: TopicName, caller: Caller, start: Start, *, may_create: bool) -> LogReader:
+        tasks = network_of(self._client).background
+        return await open_log_reader(self._client, tasks, topic, caller, start, may_create=may_create)
 
 
 def _is_ours(token: int) -> bool:

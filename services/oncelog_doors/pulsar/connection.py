@@ -27,14 +27,23 @@ from oncelog_doors.core.pulsar.send_budget import BudgetEffect, ProducerKey
 from oncelog_doors.core.pulsar.server_errors import Refusal, ServerError, refusal_of
 from oncelog_doors.pulsar import replies
 from oncelog_doors.pulsar.commands import command
-from oncelog_doors.pulsar.frames import Frame, FrameReader, frame_of, limits_after_connect
+from oncelog_doors.pulsar.frames import (
+    Buffer,
+    Frame,
+    FrameReader,
+    frame_of,
+    frame_with_entry,
+    limits_after_connect,
+)
 from oncelog_doors.pulsar.home import Home
 from oncelog_doors.pulsar.not_offered import declined, is_not_offered
 from oncelog_doors.pulsar.paced_requests import PacedRequests
 from oncelog_doors.pulsar.ports import ProducerPort, ProvedCaller
 from oncelog_doors.pulsar.producer_slot import ProducerSlot
+from oncelog_doors.pulsar.readers import Readers
 from oncelog_doors.pulsar.token_watch import TokenWatch
 from oncelog_doors.wire.pulsar_commands_pb2 import AuthResponse, Command, GetPartitions, Lookup, Ping, Pong, Producer
+from oncelog_doors.wire.pulsar_values_pb2 import BrokerEntry
 
 _LOG = logging.getLogger(__name__)
 
@@ -47,16 +56,11 @@ CLOSING_MS = 5_000
 PRODUCERS_MAX = 1000
 #: Look-ups of one connection without an answer of the cluster.
 LOOKUPS_MAX = 100
-#: Commands of consumers that get no answer. For a consumer that does not exist they are ignored, as Pulsar does.
-_OF_NO_CONSUMER = {"ack", "flow", "redeliver"}
-_REQUESTS_LATER = {
-    "subscribe", "unsubscribe", "seek", "get_last_message_id", "get_consumer_stats", "get_topics", "get_schema",
-    "get_or_create_schema",
-}  # fmt: skip
+_REQUESTS_LATER = {"get_topics", "get_schema", "get_or_create_schema"}
 
 
 class Connection(asyncio.Protocol):
-    """It has the form of `producer_slot.Surroundings`."""
+    """It has the forms of `producer_slot.Surroundings` and `reader_slot.ReaderSurroundings`."""
 
     def __init__(self, home: Home) -> None:
         self.home = home
@@ -70,6 +74,8 @@ class Connection(asyncio.Protocol):
         self._is_admitted = self._spoke = self._is_connected = self._draining = False
         self._lookup_count = 0
         self.slots: dict[int, ProducerSlot] = {}
+        self.wants_broker_entry = False
+        self.readers = Readers(self)
         self._reader = FrameReader()
         self._admitted: Admitted | None = None
         self._paced = PacedRequests(self, self.timers, home.pace)
@@ -109,16 +115,36 @@ class Connection(asyncio.Protocol):
 
     def pause_writing(self) -> None:
         self.hold("unsent")
-        self._cancel_unsent = self.timers.at(
-            self.timers.now_ms() + UNSENT_MS,
-            lambda: self.fail(f"it reads nothing for {UNSENT_MS // 1000} s", send=False),
-        )
+        self._wait_for_reading()
+
+    def _wait_for_reading(self) -> None:
+        """End the connection when nothing of what waits for it is read for a minute."""
+        size = self.unsent_bytes
+
+        def look() -> None:
+            if self.unsent_bytes < size:  # it is slow, and it reads
+                self._wait_for_reading()
+            else:
+                self.fail(f"it reads nothing for {UNSENT_MS // 1000} s", send=False)
+
+        self._cancel_unsent = self.timers.at(self.timers.now_ms() + UNSENT_MS, look)
 
     def resume_writing(self) -> None:
         if self._cancel_unsent is not None:
             self._cancel_unsent()
             self._cancel_unsent = None
         self.release("unsent")
+        self.readers.read_again()
+
+    @property
+    def unsent_bytes(self) -> int:
+        """What waits for the client in this process."""
+        return self._transport.get_write_buffer_size()
+
+    @property
+    def reads_along(self) -> bool:
+        """Whether less than 1 MiB waits for the client."""
+        return "unsent" not in self._held
 
     def connection_lost(self, error: Exception | None) -> None:
         self._ended()
@@ -127,6 +153,7 @@ class Connection(asyncio.Protocol):
                 cancel()
         for slot in list(self.slots.values()):
             slot.disconnected()
+        self.readers.disconnected()
         if self._is_admitted:
             self.home.admissions.gone(self.address, self._role)
             if not self._is_connected and self._spoke:
@@ -184,9 +211,10 @@ class Connection(asyncio.Protocol):
                 if slot is not None:
                     slot.send(frame)
             case "producer":
-                self._paced.take(self._pace_of(name), partial(self._open_producer, body), producer_id=body.producer_id)
+                opens = ("producer", body.producer_id)
+                self._paced.take(self._pace_of(name), partial(self._open_producer, body), opens=opens)
             case "close_producer":
-                self._paced.forget(body.producer_id)
+                self._paced.forget(("producer", body.producer_id))
                 slot = self.slots.get(body.producer_id)
                 if slot is None:
                     self.write(replies.success(body.request_id))
@@ -198,12 +226,16 @@ class Connection(asyncio.Protocol):
                 self._paced.take(self._pace_of(name), partial(self._look_up, body))
             case "auth_response":
                 self._renew_token(body)
+            case "subscribe":
+                opens = ("consumer", body.consumer_id)
+                self._paced.take(self._pace_of(name), partial(self.readers.handle, name, body), opens=opens)
             case "close_consumer":
-                self.write(replies.success(body.request_id))
-            case _ if name in _OF_NO_CONSUMER:
-                pass
+                self._paced.forget(("consumer", body.consumer_id))
+                self.readers.handle(name, body)
+            case _ if self.readers.handles(name):
+                self.readers.handle(name, body)
             case _ if name in _REQUESTS_LATER:
-                sentence = f"{name} is not offered yet: this door publishes only"
+                sentence = f"{name} is not offered yet: this door has producers and readers"
                 self.write(replies.error(body.request_id, Refusal(ServerError.NOT_ALLOWED_ERROR, sentence)))
             case _ if is_not_offered(name):
                 answer = declined(name, body)
@@ -230,6 +262,7 @@ class Connection(asyncio.Protocol):
             return
         self._admitted = admitted
         self.family = family_of(asked.client_version)
+        self.wants_broker_entry = asked.feature_flags.broker_entry
         if admitted.token is None:
             self._connected(admitted)
             return
@@ -417,6 +450,10 @@ class Connection(asyncio.Protocol):
             self._transport.write(frame_of(answer))
             if self._draining:  # what is written in the same step comes first
                 asyncio.get_running_loop().call_soon(self._end_if_drained)
+
+    def write_entry(self, front: Command, entry: Buffer, broker_entry: BrokerEntry | None) -> None:
+        if not self._closed:
+            self._transport.writelines(frame_with_entry(front, entry, broker_entry))
 
     def fail(self, reason: str, *, send: bool = True) -> None:
         """End the connection. send: what was written before is still sent."""

@@ -11,7 +11,7 @@ from typing import NamedTuple, Protocol
 from oncelog_doors.core.shared.pace import Pace
 from oncelog_doors.pulsar.ports import Timers
 
-#: A connection has no more producers, and looks each of their topics up.
+#: A connection has no more producers or consumers, and looks each of their topics up.
 WAITING_MAX = 1_000
 _REASON = "pace"
 
@@ -26,7 +26,7 @@ class Reading(Protocol):
 class _Waiting(NamedTuple):
     due_ms: int
     call: Callable[[], None]
-    producer_id: int | None
+    opens: Hashable
 
 
 class PacedRequests:
@@ -37,22 +37,22 @@ class PacedRequests:
         self._waiting: deque[_Waiting] = deque()
         self._cancel_timer: Callable[[], None] | None = None
 
-    def take(self, who: Hashable, call: Callable[[], None], *, producer_id: int | None = None) -> None:
-        """Call it now or in its turn. producer_id: of a request that `forget` drops."""
+    def take(self, who: Hashable, call: Callable[[], None], *, opens: Hashable = None) -> None:
+        """Call it now or in its turn. opens: the producer or consumer of a request that `forget` drops."""
         now_ms = self._timers.now_ms()
         due_ms = self._pace.due_ms(who, now_ms)
         if due_ms <= now_ms and not self._waiting:
             call()
             return
-        self._waiting.append(_Waiting(due_ms, call, producer_id))
+        self._waiting.append(_Waiting(due_ms, call, opens))
         if len(self._waiting) >= WAITING_MAX:
             self._reading.hold(_REASON)
         if self._cancel_timer is None:
             self._watch()
 
-    def forget(self, producer_id: int) -> None:
-        """The client closes this producer before its request was handled."""
-        self._waiting = deque(each for each in self._waiting if each.producer_id != producer_id)
+    def forget(self, opens: Hashable) -> None:
+        """The client closes this producer or consumer before its request was handled."""
+        self._waiting = deque(each for each in self._waiting if each.opens != opens)
 
     def close(self) -> None:
         self._waiting.clear()
