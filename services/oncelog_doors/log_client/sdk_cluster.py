@@ -23,7 +23,8 @@ from oncelog_doors.core.pulsar.openings import NO_TOKEN
 from oncelog_doors.core.pulsar.verdicts import TopicRules
 from oncelog_doors.core.shared.lookup_rights import may_create, require_creation
 from oncelog_doors.log_client.client_producer import ClientProducer
-from oncelog_doors.log_client.log_reader import LogReader, open_log_reader
+from oncelog_doors.log_client.log_reader import LogReader, Rights, open_log_reader
+from oncelog_doors.log_client.namespace_grants import Grants, NamespaceGrants
 from oncelog_doors.log_client.stored_contents import StoredContents
 from oncelog_doors.pulsar.ports import ProvedCaller
 
@@ -37,6 +38,7 @@ class SdkCluster:
     def __init__(self, client: AsyncClient, security: Security, *, batch_bytes_max: int) -> None:
         self._client, self._security = client, security
         self._batch_bytes_max = batch_bytes_max
+        self._grants = NamespaceGrants(self._ask_for_grants)
 
     @property
     def authentication(self) -> bool:
@@ -74,9 +76,12 @@ class SdkCluster:
         return 0
 
     async def _may_create(self, topic: TopicName, caller: Caller, *, wanted: bool) -> bool:
-        path = f"/admin/v2/namespaces/{topic.namespace_name}/permissions"
-        grants = await rest(self._client, "GET", path, timeout_ms=_RIGHTS_TIMEOUT_MS)
-        return may_create(caller, grants, topic, wanted=wanted)
+        return may_create(caller, await self._ask_for_grants(str(topic.namespace_name)), topic, wanted=wanted)
+
+    async def _ask_for_grants(self, namespace: str) -> Grants:
+        path = f"/admin/v2/namespaces/{namespace}/permissions"
+        grants: Grants = await rest(self._client, "GET", path, timeout_ms=_RIGHTS_TIMEOUT_MS)
+        return grants
 
     async def open_producer(
         self,
@@ -107,8 +112,7 @@ class SdkCluster:
         return ClientProducer(producer, TopicRules(), contents)
 
     async def open_reader(self, topic: TopicName, caller: Caller, start: Start, *, may_create: bool) -> LogReader:
-        tasks = network_of(self._client).background
-        return await open_log_reader(self._client, tasks, topic, caller, start, may_create=may_create)
+        return await open_log_reader(self._client, Rights(caller, topic, self._grants), start, may_create=may_create)
 
 
 def _is_ours(token: int) -> bool:
