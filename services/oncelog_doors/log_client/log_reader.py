@@ -5,12 +5,10 @@ before it opens the reader, and every 30 s while it is open. A role that has los
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import NamedTuple
 
-from oncelog.client.client import AsyncClient
+from oncelog.client.client import AsyncClient, network_of
 from oncelog.client.gateways import EntryReader, EntryStart, StartEdge, StartTime, WholeEntry, open_entry_reader
-from oncelog.client.rest_calls import rest
 from oncelog.core.access import Caller
 from oncelog.core.errors import CorruptEntry, InvalidBatch, OncelogError, PermissionDenied
 from oncelog.core.ids import Position
@@ -19,29 +17,27 @@ from oncelog.runtime.tasks import BackgroundTasks
 from oncelog_doors.core.pulsar.deliveries import Delivery, RawBatch, delivery_of, last_id_of
 from oncelog_doors.core.pulsar.message_ids import DeliveredId, FromEnd, FromEntry, FromFirst, FromTime, Start
 from oncelog_doors.core.shared.reading_rights import may_read
+from oncelog_doors.log_client.namespace_grants import NamespaceGrants
 
 #: Entries that wait for one client: enough for a fast one, and little for a thousand that read nothing.
 WINDOW_BYTES = 1024 * 1024
 RIGHTS_EVERY_S = 30.0
-#: Of reading the rights of a namespace. Clients wait 30 s for SUBSCRIBE, and repeat it.
-_RIGHTS_TIMEOUT_MS = 10_000
-
-Grants = Mapping[str, Sequence[str]]
 
 
 class Rights(NamedTuple):
-    """The right of a caller to read a topic. grants_of: asks for the rights of its namespace."""
+    """The right of a caller to read a topic."""
 
     caller: Caller
     topic: TopicName
-    grants_of: Callable[[TopicName], Awaitable[Grants]]
+    grants: NamespaceGrants
 
-    async def check(self, *, may_create: bool) -> bool:
-        """Whether the caller may create the topic, too. may_create: it wants that. Raises PermissionDenied, and what
-        `grants_of` raises."""
+    async def check(self, *, may_create: bool, age_s: float = 0.0) -> bool:
+        """Whether the caller may create the topic, too. may_create: it wants that. age_s: how old the answer may be.
+        Raises PermissionDenied, and as `NamespaceGrants.of`."""
         if self.caller.superuser:
             return may_create
-        return may_read(self.caller, await self.grants_of(self.topic), self.topic, may_create=may_create)
+        grants = await self.grants.of(str(self.topic.namespace_name), age_s=age_s)
+        return may_read(self.caller, grants, self.topic, may_create=may_create)
 
 
 class LogReader:
@@ -94,7 +90,7 @@ class LogReader:
         while self._ended is None:
             await asyncio.sleep(self._every_s)
             try:
-                await self._rights.check(may_create=False)
+                await self._rights.check(may_create=False, age_s=self._every_s / 2)
             except PermissionDenied as error:
                 self._ended = error
                 self._reader.close()
@@ -107,20 +103,12 @@ class LogReader:
         self._reader.close()
 
 
-async def open_log_reader(
-    client: AsyncClient, tasks: BackgroundTasks, topic: TopicName, caller: Caller, start: Start, *, may_create: bool
-) -> LogReader:
+async def open_log_reader(client: AsyncClient, rights: Rights, start: Start, *, may_create: bool) -> LogReader:
     """As `ClusterPort.open_reader`. client: with a token of a superuser, if the cluster wants tokens."""
-    rights = Rights(caller, topic, lambda topic: _grants_of(client, topic))
     creates = await rights.check(may_create=may_create)
-    reader = await open_entry_reader(client, str(topic), _placed(start), create=creates, window_bytes=WINDOW_BYTES)
-    return LogReader(reader, rights, tasks)
-
-
-async def _grants_of(client: AsyncClient, topic: TopicName) -> Grants:
-    path = f"/admin/v2/namespaces/{topic.namespace_name}/permissions"
-    grants: Grants = await rest(client, "GET", path, timeout_ms=_RIGHTS_TIMEOUT_MS)
-    return grants
+    name = str(rights.topic)
+    reader = await open_entry_reader(client, name, _placed(start), create=creates, window_bytes=WINDOW_BYTES)
+    return LogReader(reader, rights, network_of(client).background)
 
 
 def _placed(start: Start) -> EntryStart:

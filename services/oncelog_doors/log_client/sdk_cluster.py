@@ -13,7 +13,7 @@ from oncelog.client.gateways import create_packed_producer
 from oncelog.client.network.lookup import partitions_in
 from oncelog.client.rest_calls import rest
 from oncelog.core.access import Caller
-from oncelog.core.errors import InvalidArgument, InvariantViolated, TopicNotFound
+from oncelog.core.errors import InvalidArgument, InvariantViolated, ProducerBusy, TopicNotFound
 from oncelog.core.formats.client_token import decode_token
 from oncelog.core.names import TopicName
 from oncelog.runtime.security import Security
@@ -23,7 +23,8 @@ from oncelog_doors.core.pulsar.openings import NO_TOKEN
 from oncelog_doors.core.pulsar.verdicts import TopicRules
 from oncelog_doors.core.shared.lookup_rights import may_create, require_creation
 from oncelog_doors.log_client.client_producer import ClientProducer
-from oncelog_doors.log_client.log_reader import LogReader, open_log_reader
+from oncelog_doors.log_client.log_reader import LogReader, Rights, open_log_reader
+from oncelog_doors.log_client.namespace_grants import Grants, NamespaceGrants
 from oncelog_doors.log_client.stored_contents import StoredContents
 from oncelog_doors.pulsar.ports import ProvedCaller
 
@@ -37,6 +38,7 @@ class SdkCluster:
     def __init__(self, client: AsyncClient, security: Security, *, batch_bytes_max: int) -> None:
         self._client, self._security = client, security
         self._batch_bytes_max = batch_bytes_max
+        self._grants = NamespaceGrants(self._ask_for_grants)
 
     @property
     def authentication(self) -> bool:
@@ -74,9 +76,12 @@ class SdkCluster:
         return 0
 
     async def _may_create(self, topic: TopicName, caller: Caller, *, wanted: bool) -> bool:
-        path = f"/admin/v2/namespaces/{topic.namespace_name}/permissions"
-        grants = await rest(self._client, "GET", path, timeout_ms=_RIGHTS_TIMEOUT_MS)
-        return may_create(caller, grants, topic, wanted=wanted)
+        return may_create(caller, await self._ask_for_grants(str(topic.namespace_name)), topic, wanted=wanted)
+
+    async def _ask_for_grants(self, namespace: str) -> Grants:
+        path = f"/admin/v2/namespaces/{namespace}/permissions"
+        grants: Grants = await rest(self._client, "GET", path, timeout_ms=_RIGHTS_TIMEOUT_MS)
+        return grants
 
     async def open_producer(
         self,
@@ -88,22 +93,26 @@ class SdkCluster:
         epoch: int | None,
         wanted: Callable[[], None],
     ) -> ClientProducer:
-        producer = await create_packed_producer(
-            self._client,
-            str(topic),
-            producer_name=name,
-            token=token if _is_ours(token) else NO_TOKEN,
-            epoch=epoch,
-            on_behalf_of=caller,
-            on_conflict="refuse",
-            wanted=wanted,
-        )
+        try:
+            producer = await create_packed_producer(
+                self._client,
+                str(topic),
+                producer_name=name,
+                token=token if _is_ours(token) else NO_TOKEN,
+                epoch=epoch,
+                on_behalf_of=caller,
+                on_conflict="refuse",
+                wanted=wanted,
+            )
+        except ProducerBusy as error:
+            # The SDK's own sentence names an argument that clients of Pulsar do not have.
+            message = f"another instance of producer {name!r} is connected: close it, or use another producer name"
+            raise ProducerBusy(message) from error
         contents = StoredContents(self._client, str(topic), network_of(self._client).background)
         return ClientProducer(producer, TopicRules(), contents)
 
     async def open_reader(self, topic: TopicName, caller: Caller, start: Start, *, may_create: bool) -> LogReader:
-        tasks = network_of(self._client).background
-        return await open_log_reader(self._client, tasks, topic, caller, start, may_create=may_create)
+        return await open_log_reader(self._client, Rights(caller, topic, self._grants), start, may_create=may_create)
 
 
 def _is_ours(token: int) -> bool:

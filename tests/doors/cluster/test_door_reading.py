@@ -22,7 +22,7 @@ from tests.doors.pulsar.raw_client import RawClient, raw_client
 
 SEEK, LAST_ID = 28, 29
 EARLIEST, LATEST = body((1, 2**64 - 1), (2, 2**64 - 1)), body((1, 2**63 - 1), (2, 2**63 - 1))
-UNAUTHORIZED, NOT_FOUND = 4, 11
+UNAUTHORIZED, NOT_FOUND, NOT_ALLOWED = 4, 11, 22
 NO_BATCH_INDEX = -1
 
 
@@ -264,3 +264,25 @@ async def test_reader_of_a_deleted_topic_is_closed(cluster: Cluster, door: DoorP
         answer.raise_for_status()
         assert (await reader.read()).name == "close_consumer"
         assert (await reader.answer(subscribe("deleted", EARLIEST, (15, 0)))).error == NOT_FOUND
+
+
+@pytest.mark.asyncio
+async def test_message_that_is_too_large_stops_the_reader(cluster: Cluster, door: DoorProgram, files: Path) -> None:
+    """It is never left out: the client is told its place and its size, there and at each further attempt."""
+    async with sdk(cluster, files) as client, connected(door, "billing") as reader:
+        producer = await client.create_producer("large", chunking=True)
+        await producer.send(b"small")
+        at = (await producer.send(bytes(6_000_000))).message_id
+        assert at is not None
+        await producer.send(b"behind")
+        await reader.answer(subscribe("large", EARLIEST))
+        [(place, got)] = await received(reader, 1)
+        assert got.value == b"small"
+        assert (await reader.read()).name == "close_consumer"
+        for _ in range(2):
+            refused = await reader.answer(subscribe("large", Place(at.ledger_id, at.entry_id).body()))
+            assert refused.error == NOT_ALLOWED
+            assert "6000000 bytes" in refused.message
+        await reader.answer(subscribe("large", Place(at.ledger_id, at.entry_id + 1).body()))
+        assert [each.value for _, each in await received(reader, 1)] == [b"behind"]
+        assert place[:2] < (at.ledger_id, at.entry_id)

@@ -11,7 +11,8 @@ from oncelog.core.access import UNCHECKED, Caller
 from oncelog.core.errors import CorruptEntry, PermissionDenied, ReaderClosed, ServiceUnavailable
 from oncelog.core.names import TopicName
 from oncelog.runtime.tasks import BackgroundTasks
-from oncelog_doors.log_client.log_reader import Grants, LogReader, Rights
+from oncelog_doors.log_client.log_reader import LogReader, Rights
+from oncelog_doors.log_client.namespace_grants import Grants, NamespaceGrants
 from tests.cluster.until import until
 from tests.doors.core.pulsar.stored_batches import columns, of_client, stored
 
@@ -49,11 +50,11 @@ class World:
         self.asked = 0
         self.tasks = BackgroundTasks()
         self.entries = Entries(WholeEntry(StoredBatch(raw.entry, raw.batch, memoryview(raw.body)), "importer"))
-        rights = Rights(caller, TOPIC, self._grants_of)
-        self.reader = LogReader(cast("EntryReader", self.entries), rights, self.tasks, every_s=0.001)
+        self.rights = Rights(caller, TOPIC, NamespaceGrants(self._ask))
+        self.reader = LogReader(cast("EntryReader", self.entries), self.rights, self.tasks, every_s=0.001)
 
-    async def _grants_of(self, topic: TopicName) -> Grants:
-        assert topic == TOPIC
+    async def _ask(self, namespace: str) -> Grants:
+        assert namespace == "public/default"
         self.asked += 1
         if self.grants is None:
             raise ServiceUnavailable("no metadata service answers")
@@ -80,7 +81,7 @@ async def test_superuser_is_not_asked_for() -> None:
     """Nor is anyone without authentication."""
     for caller in (UNCHECKED, Caller("root", superuser=True)):
         world = World(caller, columns([b"a"]))
-        assert await Rights(caller, TOPIC, world._grants_of).check(may_create=True)
+        assert await world.rights.check(may_create=True)
         world.reader.close()
         assert (world.asked, world.entries.closed.is_set()) == (0, True)
 
@@ -108,3 +109,27 @@ async def test_damage_has_its_place() -> None:
     world = World(UNCHECKED, of_client(b"\x0e\x01", [1, 2]))
     with pytest.raises(CorruptEntry, match="5:3"):
         await world.reader.last_id()
+
+
+@pytest.mark.asyncio
+async def test_readers_of_a_namespace_ask_once_together() -> None:
+    """An answer that was asked for after the call is as good as their own; an older one only where that is said."""
+    answered, asked = asyncio.Event(), []
+
+    async def ask(namespace: str) -> Grants:
+        asked.append(namespace)
+        await answered.wait()
+        return {"billing": [str(len(asked))]}
+
+    grants = NamespaceGrants(ask)
+    first = asyncio.ensure_future(grants.of("public/default"))
+    await until(lambda: asked, DEADLINE_S)
+    others = [asyncio.ensure_future(grants.of("public/default")) for _ in range(5)]
+    other = asyncio.ensure_future(grants.of("public/other"))
+    await until(lambda: len(asked) == 2, DEADLINE_S)
+    answered.set()
+    await asyncio.wait([first, other, *others])
+    assert asked == ["public/default", "public/other", "public/default"]
+    assert {str(each.result()) for each in others} == {"{'billing': ['3']}"}
+    assert await grants.of("public/default", age_s=3600.0) == {"billing": ["3"]}
+    assert await grants.of("public/default") == {"billing": ["4"]}
