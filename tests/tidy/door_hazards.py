@@ -35,7 +35,14 @@ DOOR_HAZARDS = {
     "other-order-of-properties": Hazard(
         "P36. A message is sent again with its properties in another order, as Go and Java do. Its bytes differ, and "
         "it is refused for ever as another message.",
-        "Of an entry that comes again with other bytes, the content is unknown and not other.",
+        "Of an entry that comes again with other bytes, the content is unknown and not other. The door reads it "
+        "back, and compares the key and the value of each message.",
+    ),
+    "generator-goes-back": Hazard(
+        "P2. A new producer of the C++ library is cut off before its first receipt. Its generator goes back among the "
+        "ids that are pending, and gives them to other messages. A broker that compares ids acknowledges these, and "
+        "stores none of them.",
+        "Ids that come again in other batches are read back. Another key or value under an id is refused.",
     ),
     "refusal-names-the-lowest-id": Hazard(
         "P7. A batch fails, and the error names its lowest id. The Java client knows the batch by its highest id, "

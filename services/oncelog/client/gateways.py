@@ -10,7 +10,7 @@ from typing import Literal
 from oncelog.client.client import AsyncClient, network_of
 from oncelog.client.producing.packed_entries import PackedCallback, PackedEntry, PackedResult
 from oncelog.client.producing.packed_producer import PackedProducer
-from oncelog.client.producing.sender import CONFLICTS
+from oncelog.client.producing.sender import CONFLICTS, PENDING_SLACK_BYTES
 from oncelog.client.reading.entry_reader import EntryReader, EntryStart, WholeEntry
 from oncelog.client.values.arguments import check_seconds, check_type, choice, integer
 from oncelog.core.access import Caller
@@ -36,8 +36,6 @@ __all__ = [
 ]
 
 PENDING_BYTES_MAX = 16 * 1024 * 1024
-#: The session's own limit is higher by this much, for the sequence ids of one batch.
-_PENDING_SLACK_BYTES = 1024 * 1024
 _EPOCH_MAX = 2**64 - 1
 
 
@@ -68,8 +66,8 @@ async def create_packed_producer(
         on_conflict: of a new instance. "refuse": ProducerBusy while another client holds the name. Is that the client
             of a gateway, the gateway is asked whether it is there; no answer in 8 s means that it is gone. "fence": the
             name is taken at once.
-        wanted: called when another client wants the name: call `client_lives`, or close the producer. None: the answer
-            is at once that the client is there.
+        wanted: called when another client wants the name, after this call has returned: call `client_lives`, or close
+            the producer. None: the answer is at once that the client is there.
         pending_bytes_max: bytes that may be given and not decided yet.
         timeout: seconds; None: no limit.
 
@@ -96,7 +94,7 @@ async def create_packed_producer(
     settings = ProducerSettings(
         name=None if producer_name is None else check_producer_name(producer_name),
         on_conflict=choice("on_conflict", CONFLICTS, on_conflict),
-        pending_bytes_max=pending_bytes_max + _PENDING_SLACK_BYTES,
+        pending_bytes_max=pending_bytes_max + PENDING_SLACK_BYTES,
         on_behalf_of=on_behalf_of,
         client=GatewayClient(epoch, decode_token(token) if token else None),
     )

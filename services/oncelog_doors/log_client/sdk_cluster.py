@@ -13,7 +13,7 @@ from oncelog.client.gateways import create_packed_producer
 from oncelog.client.network.lookup import partitions_in
 from oncelog.client.rest_calls import rest
 from oncelog.core.access import Caller
-from oncelog.core.errors import InvalidArgument, InvariantViolated, TopicNotFound
+from oncelog.core.errors import InvalidArgument, InvariantViolated, ProducerBusy, TopicNotFound
 from oncelog.core.formats.client_token import decode_token
 from oncelog.core.names import TopicName
 from oncelog.runtime.security import Security
@@ -25,6 +25,7 @@ from oncelog_doors.core.shared.lookup_rights import may_create, require_creation
 from oncelog_doors.log_client.client_producer import ClientProducer
 from oncelog_doors.log_client.log_reader import LogReader, Rights, open_log_reader
 from oncelog_doors.log_client.namespace_grants import Grants, NamespaceGrants
+from oncelog_doors.log_client.stored_contents import StoredContents
 from oncelog_doors.pulsar.ports import ProvedCaller
 
 #: Of reading the rights of a namespace. Clients wait 30 s for a look-up, and repeat it.
@@ -92,17 +93,23 @@ class SdkCluster:
         epoch: int | None,
         wanted: Callable[[], None],
     ) -> ClientProducer:
-        producer = await create_packed_producer(
-            self._client,
-            str(topic),
-            producer_name=name,
-            token=token if _is_ours(token) else NO_TOKEN,
-            epoch=epoch,
-            on_behalf_of=caller,
-            on_conflict="refuse",
-            wanted=wanted,
-        )
-        return ClientProducer(producer, TopicRules())
+        try:
+            producer = await create_packed_producer(
+                self._client,
+                str(topic),
+                producer_name=name,
+                token=token if _is_ours(token) else NO_TOKEN,
+                epoch=epoch,
+                on_behalf_of=caller,
+                on_conflict="refuse",
+                wanted=wanted,
+            )
+        except ProducerBusy as error:
+            # The SDK's own sentence names an argument that clients of Pulsar do not have.
+            message = f"another instance of producer {name!r} is connected: close it, or use another producer name"
+            raise ProducerBusy(message) from error
+        contents = StoredContents(self._client, str(topic), network_of(self._client).background)
+        return ClientProducer(producer, TopicRules(), contents)
 
     async def open_reader(self, topic: TopicName, caller: Caller, start: Start, *, may_create: bool) -> LogReader:
         return await open_log_reader(self._client, Rights(caller, topic, self._grants), start, may_create=may_create)

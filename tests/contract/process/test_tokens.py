@@ -106,6 +106,16 @@ def test_call_without_a_token_is_refused(tmp_path: Path, header: str | None) -> 
         secured(tmp_path).caller(header)
 
 
+def test_end_of_a_token_is_returned_with_its_role(tmp_path: Path) -> None:
+    """A door closes a connection then. Without an end it is None."""
+    authenticator = secured(tmp_path).authenticator
+    assert authenticator is not None
+    until_s = int(time.time()) + 60
+    for claims, expected in ((CLAIMS | {"exp": until_s}, float(until_s)), (CLAIMS, None)):
+        proved = authenticator.proved(f"Bearer {signed(claims)}")
+        assert (proved.caller.role, proved.expires_s) == ("importer", expected)
+
+
 def test_only_roles_in_the_settings_are_superusers(tmp_path: Path) -> None:
     """Claims of the token do not count."""
     security = secured(tmp_path)

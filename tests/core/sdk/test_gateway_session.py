@@ -15,7 +15,16 @@ from oncelog.core.errors import (
 from oncelog.core.formats.batch import PayloadFormat, peek_batch
 from oncelog.core.formats.opening import ClientToken, GatewayClient, OnConflict, ProducerInstance
 from oncelog.core.ids import Generation, OwnerEpoch, SequenceId, SessionNumber
-from oncelog.core.sdk.owner_attempts import CloseWanted, EpochSeen, FailSession, OpenWanted, OwnerFound, StreamLost
+from oncelog.core.sdk.owner_attempts import (
+    CloseWanted,
+    EpochSeen,
+    FailSession,
+    LookUp,
+    OpenWanted,
+    OwnerFound,
+    StartSessionTimer,
+    StreamLost,
+)
 from oncelog.core.sdk.producer.events import (
     ClientIsThere,
     Fail,
@@ -85,6 +94,15 @@ def test_superseded_session_is_never_opened_again(error: SessionSuperseded | Pro
     ]  # fmt: skip
     assert producer.state is ProducerSessionState.FAILED
     assert producer.handle(OwnerFound(2, OwnerEpoch(1))) == []
+
+
+@pytest.mark.hazard("sessions-end-each-other")
+def test_gateway_opens_no_superseded_session_again() -> None:
+    """No look-up, and no timer for one."""
+    producer = gateway()
+    effects = producer.handle(SessionClosedByOwner(SESSION, SessionSuperseded("it goes on elsewhere"), OwnerEpoch(1)))
+    assert not [effect for effect in effects if isinstance(effect, LookUp | StartSessionTimer)]
+    assert producer.state is ProducerSessionState.FAILED
 
 
 def test_late_resumption_is_the_end() -> None:

@@ -20,11 +20,12 @@ from tests.contract.process.security_world import token
 from tests.doors.cluster.conftest import NAMES, NewDoor
 from tests.doors.cluster.door_program import DEADLINE_S, DoorProgram, connect, trusting
 from tests.doors.pulsar.bytes_of_clients import PING, command, frame
-from tests.doors.pulsar.raw_client import RawClient, raw_client, send
+from tests.doors.pulsar.raw_client import RawClient, producer, raw_client, send
 
 PARTITIONS = 21
 EPOCH, TOKEN = 8, 11
-UNAUTHENTICATED, UNAUTHORIZED = 3, 4
+UNAUTHENTICATED, UNAUTHORIZED, BUSY = 3, 4, 16
+PONG = 19
 LOOKED_UP, TOPIC_NOT_FOUND = 0, 11
 PING_FRAME = frame(command(PING))
 
@@ -106,6 +107,22 @@ async def test_name_belongs_to_the_role(door: DoorProgram) -> None:
         await importer.open_producer(topic=topic("names"), name=b"mine")
         refused = await other.open_producer(topic=topic("names"), name=b"mine")
         assert refused.error == UNAUTHORIZED
+
+
+@pytest.mark.asyncio
+async def test_second_instance_of_a_name_is_busy(door: DoorProgram) -> None:
+    """In words of a client of Pulsar. The first one answers, so it keeps the name."""
+    async with raw_client(door.port()) as first, raw_client(door.port()) as second:
+        for client in (first, second):
+            await connect(client, token("importer"))
+        await first.open_producer(topic=topic("busy"), name=b"one")
+        second.write(producer(topic=topic("busy"), name=b"one"))
+        assert (await first.read()).name == "ping"
+        first.write(frame(command(PONG)))
+        refused = (await second.read()).command.error
+        assert (refused.error, refused.message) == (
+            BUSY, "another instance of producer 'one' is connected: close it, or use another producer name",
+        )  # fmt: skip
 
 
 @pytest.mark.asyncio

@@ -59,6 +59,7 @@ from tests.simulation.cluster import Rules
 from tests.simulation.planted.ack_mutants import ACK_MUTANTS
 from tests.simulation.planted.consumer_mutants import CONSUMER_MUTANTS
 from tests.simulation.planted.effect_mutants import EFFECT_MUTANTS
+from tests.simulation.planted.gateway_mutants import GATEWAY_MUTANTS
 from tests.simulation.planted.lease_mutants import EXPIRED_MUTANTS, LEASE_MUTANTS
 from tests.simulation.planted.page_mutants import PAGE_MUTANTS, at_any_trim
 from tests.simulation.planted.past_mutants import PAST_MUTANTS
@@ -456,5 +457,6 @@ MUTANTS = (
     *(Mutant(*each) for each in (*REPAIR_MUTANTS, *ACK_MUTANTS, *PAGE_MUTANTS, *PAST_MUTANTS, *EFFECT_MUTANTS)),
     *(Mutant(*each) for each in (*LEASE_MUTANTS, *RESTORE_MUTANTS)),
     *CONSUMER_MUTANTS,
+    *GATEWAY_MUTANTS,
     *EXPIRED_MUTANTS,
 )  # fmt: skip

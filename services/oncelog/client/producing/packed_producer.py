@@ -46,8 +46,9 @@ class PackedProducer:
         options = ProducerOptions(settings, Compression.NONE, pending_bytes_max, pending_bytes_max, ACCEPT_ALL)
         self._network = network
         self._sender = Sender(topic, options, network)
-        if wanted is not None:
-            self._sender.driver.wanted = wanted
+        self._sender.driver.wanted = self._name_wanted
+        self._wanted = wanted
+        self._is_open = False
         self._last = NO_SEQUENCE
 
     def __repr__(self) -> str:
@@ -123,6 +124,13 @@ class PackedProducer:
 
     # --- the client of the gateway ------------------------------------------------------------------------------------
 
+    def _name_wanted(self) -> None:
+        """A client whose opening is not answered yet has just asked: it is there."""
+        if self._is_open and self._wanted is not None:
+            self._wanted()
+        else:
+            self.client_lives()
+
     def client_lives(self) -> None:
         """The answer to `wanted`: the client is there, and keeps its name. For one that is gone, close the producer."""
         if self.failure is None:
@@ -142,7 +150,7 @@ class PackedProducer:
     async def open(self, timeout_ms: int | None) -> None:
         """Get the first session. Raises the reason why there is none."""
         await self._sender.open(timeout_ms)
-        self._last = self._sender.core.numbers.stored
+        self._last, self._is_open = self._sender.core.numbers.stored, True
 
     async def close(self, *, gives_up_name: bool) -> None:
         """End the session. Each open batch fails with ProducerClosed.

@@ -139,7 +139,8 @@ class HeldNames:
 
     def _start(self, pid: ProducerId, after_ms: int) -> str:
         self._next_timer += 1
-        key = f"{NAME_TIMER} {self._owner_epoch}.{self._next_timer}"
+        # An owner may take the topic over again at the same epoch, and its former timers still fire.
+        key = f"{NAME_TIMER} {self._owner_epoch}.{self._step.now_ms}.{self._next_timer}"
         self._timers[key] = pid
         self._step.emit(StartTopicTimer(key, after_ms))
         return key

@@ -332,7 +332,8 @@ class LedgerRepair:
                 self._finish(RepairResult.STUCK, () if event.owner is None else (event.owner,))
 
     def _exchange_joining(self, record: LedgerMetadata, copying: CopyPass) -> None:
-        """The joining node is absent, or holds another ledger. It leaves the record only if the other nodes hold every id between them."""
+        """The joining node is absent, or holds another ledger. It leaves the record only if the other nodes hold every
+        id between them."""
         if copying.unsourced and record.joining is not None:
             self._finish(RepairResult.STUCK, (record.joining,))
         else:

@@ -167,6 +167,7 @@ class FakeOwner:
                         [each for each in granted if isinstance(each, OpenGranted)],
                         [each for each in granted if isinstance(each, OpenDenied)],
                         ended,
+                        wanted=opened if self._cluster.knobs.wants_at_once else [],
                     )
                 )
         finally:

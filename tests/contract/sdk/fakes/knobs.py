@@ -29,6 +29,8 @@ class Knobs:
     message_bytes_max: int = MESSAGE_BYTES_MAX
     #: a session ends the one that its producer had before, as those of gateways' clients do
     supersedes: bool = False
+    #: each name is wanted when it is granted
+    wants_at_once: bool = False
     #: whether the owner is of version 9 or later
     knows_gateways: bool = True
     refuse_open: Callable[[OpenRequest], OncelogError | None] = _nothing

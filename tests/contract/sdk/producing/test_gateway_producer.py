@@ -239,6 +239,15 @@ async def test_gateway_answers_for_its_client(cluster: FakeCluster, client: once
     assert len(cluster.seen.held_sessions) == 1
 
 
+async def test_client_that_is_just_opening_is_there(cluster: FakeCluster, client: oncelog.AsyncClient) -> None:
+    """Another one has waited for the name. The gateway could not answer yet: it has no producer to answer with."""
+    asked: list[None] = []
+    cluster.knobs.wants_at_once = True
+    await opened(client, wanted=lambda: asked.append(None))
+    await until(lambda: len(cluster.seen.held_sessions) == 1, DEADLINE_S, waiting_for="the answer")
+    assert asked == []
+
+
 async def test_gateway_that_asks_nobody_holds_the_name(cluster: FakeCluster, client: oncelog.AsyncClient) -> None:
     """A client within the process of the gateway lives as long as it."""
     await opened(client)

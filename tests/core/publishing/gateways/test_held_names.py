@@ -9,9 +9,15 @@ from oncelog.core.formats.opening import GatewayClient, Granted, OnConflict, Pro
 from oncelog.core.ids import InstanceId, SessionNumber
 from oncelog.core.publishing.held_names import KEPT_MS, NAME_TIMER, WANTED_MS
 from oncelog.core.topic_events.effects import EndSession, NameWanted, StartTopicTimer
-from oncelog.core.topic_events.events import NameHeld, OpeningAbandoned, SessionClosed, TopicTimerFired
+from oncelog.core.topic_events.events import (
+    HigherEpochReported,
+    NameHeld,
+    OpeningAbandoned,
+    SessionClosed,
+    TopicTimerFired,
+)
 from tests.core.builders import TOPIC, received
-from tests.core.publishing.test_gateway_openings import again, came_back, client, first
+from tests.core.publishing.gateways.test_gateway_openings import again, came_back, client, first
 from tests.core.topic.test_topic import serving
 from tests.core.topic.topic_world import READ_TOPIC, Owner
 
@@ -310,6 +316,24 @@ def test_name_of_a_session_that_a_refused_batch_ends_is_kept() -> None:
     standby = want(owner)
     assert standby not in owner.answers
     assert owner.open("p", resume=granted.instance, instance_id=X, client=client(0)).instance == granted.instance
+
+
+def test_timer_of_a_former_takeover_frees_no_name() -> None:
+    """The owner takes the topic over once more, at the same epoch."""
+    _, owner = serving()
+    granted, token = first(owner)
+    owner.handle(SessionClosed(granted.session, keeps_name=True))
+    (early,) = timers(owner, KEPT_MS)
+    owner.now_ms = 5
+    owner.handle(HigherEpochReported())
+    owner.run()
+    resumed = came_back(owner, token, 1, Y)
+    owner.handle(SessionClosed(resumed.session, keeps_name=True))
+    standby = want(owner)
+    fire(owner, early)
+    assert standby not in owner.answers
+    fire(owner, timers(owner, KEPT_MS)[-1])
+    assert generation_of(owner, standby) == 2
 
 
 def test_names_are_held_across_a_roll_of_the_ledger() -> None:

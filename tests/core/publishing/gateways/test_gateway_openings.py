@@ -41,13 +41,13 @@ def again(owner: Owner, token: int, epoch: int | None, gateway: InstanceId, *hol
 
 
 def came_back(owner: Owner, token: int, epoch: int | None, gateway: InstanceId) -> Granted:
-    granted = owner.answers[again(owner, token, epoch, gateway)]
+    granted = owner.answers.get(again(owner, token, epoch, gateway))
     assert isinstance(granted, Granted), granted
     return granted
 
 
 def refusal(owner: Owner, call: int) -> OncelogError:
-    result = owner.answers[call]
+    result = owner.answers.get(call)
     assert isinstance(result, OncelogError), result
     return result
 
