@@ -177,8 +177,8 @@ def test_prometheus_finds_the_health_port_of_each_component() -> None:
     assert found == {"metadata", "owner", "storage"}
 
 
-def test_prometheus_finds_relays_and_mirrors_by_their_pods() -> None:
-    """Nothing connects to them, so they have no Service."""
+def test_prometheus_finds_relays_mirrors_and_doors_by_their_pods() -> None:
+    """No Service has their health port."""
     (monitor,) = of_kind("everything", "PodMonitor")
     spec = monitor["spec"]
     (expression,) = spec["selector"]["matchExpressions"]
@@ -194,7 +194,7 @@ def test_prometheus_finds_relays_and_mirrors_by_their_pods() -> None:
             ports = {port["name"] for container in pod["spec"]["containers"] for port in container["ports"]}
             assert endpoint["port"] in ports
             found.add(labels[expression["key"]])
-    assert found == {"relay", "mirror-orders", "mirror-shop"}
+    assert found == {"door", "relay", "mirror-orders", "mirror-shop"}
     assert list(of_kind("dev", "PodMonitor")) == []
 
 

@@ -8,9 +8,10 @@ import asyncio
 import json
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Coroutine, Iterator
+from contextlib import aclosing
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import pytest
 from typer.testing import CliRunner
@@ -22,8 +23,11 @@ from oncelog_lab.bench.measurements import MEASUREMENTS
 from oncelog_lab.bench.running import BenchStack
 from oncelog_lab.bench.settings import BenchSettings
 from oncelog_lab.cluster import LabCluster
+from oncelog_lab.peer_bench.loads import SHAPES, PeerLoad, Run
+from oncelog_lab.peer_bench.own_client import runs_of
 
 DEADLINE_S = 240
+T = TypeVar("T")
 #: {benchmark: its smallest settings}
 CONSUMING: dict[str, dict[str, Any]] = {
     "consume": {"messages": 5000},
@@ -48,6 +52,9 @@ class Benches:
         measurement = {**MEASUREMENTS, **EFFECTS_MEASUREMENTS}[name]
         measured = measurement(self._stack, BenchSettings(**settings), lambda _: None)
         return {row.what: row for row in self._runner.run(asyncio.wait_for(measured, DEADLINE_S))}
+
+    def run(self, work: Coroutine[Any, Any, T]) -> T:
+        return self._runner.run(asyncio.wait_for(work, DEADLINE_S))
 
     def end(self) -> None:
         self._runner.run(self._stack.end())
@@ -90,6 +97,30 @@ def test_command_measures_a_running_cluster(benches: Benches) -> None:
 def published(benches: Benches) -> dict[str, BenchRow]:
     """It starts the processes of the limits' path, which serve later benchmarks, too."""
     return benches.rows("publish", seconds=0.2, runs=1, producers=4)
+
+
+def test_limits_are_those_of_the_machine_with_our_shares(benches: Benches) -> None:
+    """Five rows of the limits path, four of the machine; of each load, a share of each limit that it uses."""
+    rows = benches.rows("limits", seconds=0.2, runs=1)
+    shares = {what: row for what, row in rows.items() if what.startswith("share: ")}
+    assert (len(rows), len(shares)) == (5 + 4 + 11, 4 + 4 + 3)
+    assert all(row.figure > 0 for row in rows.values())
+    assert all((row.ratio or 0) > 0 for row in shares.values())
+
+
+@pytest.mark.parametrize("load", list(PeerLoad))
+def test_own_client_of_the_comparison_runs_each_load(benches: Benches, load: PeerLoad) -> None:
+    """Two runs, as many figures as the load has."""
+    shape = SHAPES[load]
+
+    async def first_two() -> list[Run]:
+        messages = 2000 if shape.messages else 0
+        async with await benches.cluster.connect() as client, aclosing(runs_of(client, load, 0.2, messages)) as runs:
+            return [await anext(runs), await anext(runs)]
+
+    for run in benches.run(first_two()):
+        assert len(run) == len(shape.figures)
+        assert all(figure > 0 for figure in run)
 
 
 def test_publish_measures_each_load_against_the_limits_path(published: dict[str, BenchRow]) -> None:

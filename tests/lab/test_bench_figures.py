@@ -13,6 +13,16 @@ from rich.console import Console
 from oncelog_lab.access import ClusterAccess
 from oncelog_lab.bench.cpu import CpuMeter
 from oncelog_lab.bench.figures import BenchRow, FigureTarget, Latencies, percentile
+from oncelog_lab.bench.limits import (
+    DISK,
+    SOCKET,
+    Use,
+    appended_bytes_per_s,
+    appended_files,
+    loopback_bytes_per_s,
+    machine_rows,
+    share_rows,
+)
 from oncelog_lab.bench.plot import plot
 from oncelog_lab.bench.table import print_table, to_json
 from oncelog_lab.cluster import LabCluster
@@ -73,6 +83,29 @@ def test_table_shows_figure_ratio_target_and_result() -> None:
     shown = " ".join(out.getvalue().split())
     assert "publish 600 msg/s 0.60 >= 0.65 x limits no" in shown
     assert "0 of 1 rows" in shown
+
+
+def test_share_divides_all_bytes_that_a_load_moves_by_each_limit() -> None:
+    """A published byte is written three times and moves four times; what is read is written nowhere."""
+    limits = {DISK: [400e6, 300e6, 500e6], SOCKET: [2000e6]}
+    uses = [Use("publish", [90e6, 100e6, 110e6], 3, 4), Use("read", [500e6], 0, 1)]
+    rows = {row.what: (row.figure, row.ratio) for row in share_rows(limits, uses)}
+    assert rows == {
+        f"share: publish, of {DISK}": (300, 0.75),
+        f"share: publish, of {SOCKET}": (400, 0.2),
+        f"share: read, of {SOCKET}": (500, 0.25),
+    }
+    assert [(row.what, row.figure) for row in machine_rows(limits)] == [
+        (f"limits: {DISK}", 400), (f"limits: {SOCKET}", 2000)
+    ]  # fmt: skip
+
+
+def test_disk_and_loopback_are_measured(tmp_path: Path) -> None:
+    """Each byte is appended and received."""
+    with appended_files(tmp_path, 4 * 1024 * 1024) as files:
+        assert appended_bytes_per_s(files, 0.01) > 0
+    assert [path.stat().st_size for path in tmp_path.iterdir()] == [4 * 1024 * 1024] * 3
+    assert loopback_bytes_per_s(0.01) > 0
 
 
 def test_use_of_memory_is_that_of_the_measured_time() -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from oncelog_lab.access import ClusterAccess
-from oncelog_lab.bench.baseline import baseline_cluster
+from oncelog_lab.bench.baseline import bare_pair, baseline_cluster
 from oncelog_lab.bench.running import BenchStack, bench_directory
 from oncelog_lab.child_process import LabChild
 from oncelog_lab.cluster import LabCluster
@@ -56,6 +56,13 @@ async def test_limits_path_answers_every_frame(tmp_path: Path) -> None:
         assert load.bytes_per_s > 0
         latencies = await path.latencies(frame_bytes=100, per_second=100, seconds=0.2)
         assert latencies.count == 20
+
+
+@pytest.mark.asyncio
+async def test_bare_pair_answers_every_frame(tmp_path: Path) -> None:
+    """Also the largest frames that the limits run sends."""
+    async with bare_pair(tmp_path) as pair:
+        assert (await pair.publish(frame_bytes=1024 * 1024, window=8, seconds=0.05)).bytes_per_s > 0
 
 
 def test_processes_of_a_running_cluster_are_not_killed() -> None:

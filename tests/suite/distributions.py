@@ -31,7 +31,7 @@ DISTRIBUTIONS = {
         "assert all(console.joinpath(each).is_file() for each in ('templates/base.html', 'static/console.js'))",
         ("admin", "produce", "read", "standalone", "storage"),
     ),
-    "oncelog_doors": Tried("import oncelog_doors", ()),
+    "oncelog_doors": Tried("import oncelog_doors.process", ()),
     "oncelog_effects": Tried(
         "import oncelog, oncelog_effects; from oncelog_effects import outbox; oncelog.process; oncelog.run\n"
         "oncelog_effects.TopicEffects, oncelog_effects.FileEffects, oncelog_effects.SqlEffects, outbox.publish",

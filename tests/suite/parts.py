@@ -157,7 +157,8 @@ PARTS: tuple[Part, ...] = (
     ),
     Part("cluster/processes", ("cluster/processes",), 120.0),
     Part("cluster/storage", ("cluster/storage",), 75.0),
-    Part("doors", ("doors",), 20.0, True),
+    Part("doors", ("doors/core", "doors/pulsar", "doors/clients/test_python_client.py"), 30.0, True),
+    Part("doors/cluster", ("doors/cluster",), 30.0),
     Part("lab", ("lab",), 20.0),
     Part("spark", ("spark", "proofs", "spark_proof", "jobs_proof"), 155.0),
     Part("effects/core", ("effects/core", "effects/model"), 20.0, True),
@@ -239,7 +240,7 @@ PROOFS: tuple[Proof, ...] = (
     Proof(
         "benchmarks",
         ("lab/test_bench.py", "lab/test_spark_bench.py"),
-        ("services/oncelog_lab/bench", "services/oncelog/client"),
+        ("services/oncelog_lab/bench", "services/oncelog_lab/peer_bench", "services/oncelog/client"),
         ("lab/test_bench_figures.py",),
     ),
     Proof(

@@ -35,7 +35,14 @@ DOOR_HAZARDS = {
     "other-order-of-properties": Hazard(
         "P36. A message is sent again with its properties in another order, as Go and Java do. Its bytes differ, and "
         "it is refused for ever as another message.",
-        "Of an entry that comes again with other bytes, the content is unknown and not other.",
+        "Of an entry that comes again with other bytes, the content is unknown and not other. The door reads it "
+        "back, and compares the key and the value of each message.",
+    ),
+    "generator-goes-back": Hazard(
+        "P2. A new producer of the C++ library is cut off before its first receipt. Its generator goes back among the "
+        "ids that are pending, and gives them to other messages. A broker that compares ids acknowledges these, and "
+        "stores none of them.",
+        "Ids that come again in other batches are read back. Another key or value under an id is refused.",
     ),
     "refusal-names-the-lowest-id": Hazard(
         "P7. A batch fails, and the error names its lowest id. The Java client knows the batch by its highest id, "
@@ -77,6 +84,26 @@ DOOR_HAZARDS = {
         "tries again for ever.",
         "It is answered with 25.",
     ),
+    "wrong-bytes-of-ours": Hazard(
+        "P20. The door builds an entry that no client wrote, with a wrong checksum, size or count. The client cannot "
+        "read it, and acknowledges it: the message is lost, on every copy.",
+        "One encoder builds all such entries. Tests read them by protobuf, and by the reader of clients' own entries.",
+    ),
+    "last-id-of-no-message": Hazard(
+        "P21. The last id of a topic names an entry without messages, a chunk, or a message of a batch that is not "
+        "delivered. A reader learns that there is a message, and waits for it for ever.",
+        "The last id is that of the last message, as it is delivered.",
+    ),
+    "reader-start": Hazard(
+        "P22. A reader starts at an id with -1 in it, inside of a batch, at a trimmed entry, or at the end, and wants "
+        "the named message or the next one. It skips messages, or gets some again.",
+        "It begins with the named entry, whole, and the client drops what it does not want. -1:-1 means the first one.",
+    ),
+    "seek-behind-old-messages": Hazard(
+        "P23. A seek succeeds while the consumer stays open. Its permits are lost, or messages of before come behind "
+        "it; or the client comes back with the start of before, and the seek is forgotten.",
+        "The consumer is closed before the seek succeeds, and the next SUBSCRIBE of it begins at the sought place.",
+    ),
     "token-of-a-deleted-topic": Hazard(
         "P24. A topic is deleted and made again, or a name expires. A producer that comes back is refused for its old "
         "token, for ever.",
@@ -96,6 +123,10 @@ DOOR_HAZARDS = {
         "P30. A C++ client keeps the largest size of a message for its whole process. A door tells it a smaller size "
         "than it assumed, and a message that waits is failed without being sent.",
         "No client is told less than 5 MiB, without what the log adds.",
+    ),
+    "entry-above-the-permits": Hazard(
+        "P31. An entry has more messages than the client has permits, because its queue is small. It is never sent.",
+        "An entry is sent whole while any permit is left.",
     ),
     "place-of-another-batch": Hazard(
         "P34. A duplicate comes in another batch than the stored one, and its receipt names the stored entry. The "

@@ -7,6 +7,7 @@ its rule.
 from tests.tidy.chunk_hazards import CHUNK_HAZARDS
 from tests.tidy.door_hazards import DOOR_HAZARDS
 from tests.tidy.effect_hazards import EFFECT_HAZARDS
+from tests.tidy.gateway_hazards import GATEWAY_HAZARDS
 from tests.tidy.hazard import Hazard
 from tests.tidy.http_hazards import HTTP_HAZARDS
 from tests.tidy.outbox_hazards import OUTBOX_HAZARDS
@@ -471,6 +472,7 @@ HAZARDS = {
     **OUTBOX_HAZARDS,
     **PRODUCER_HAZARDS,
     **DOOR_HAZARDS,
+    **GATEWAY_HAZARDS,
     **CHUNK_HAZARDS,
     **RECOVERY_HAZARDS,
     **VERSION_HAZARDS,

@@ -6,6 +6,7 @@ import sys
 import tomllib
 from functools import cache
 from importlib import metadata
+from pathlib import Path
 
 import pytest
 from packaging.requirements import Requirement
@@ -177,6 +178,16 @@ def test_command_without_its_extra_names_the_installation(command: str, install:
     assert answer.returncode == 1, answer.stderr
     assert f"not installed: pip install {install}" in answer.stderr
     assert "Traceback" not in answer.stderr
+
+
+def test_door_of_standalone_names_its_wheel(tmp_path: Path) -> None:
+    """Before a process is started; without the option nothing is missing."""
+    words = ("standalone", "--data", str(tmp_path / "data"), "--pulsar-port", "6651")
+    answer = _with_extras(("services", "embedded"), _ONCELOG, *words)
+    assert answer.returncode == 1, answer.stderr
+    wheel = f"dist/oncelog_doors-{_VERSION}-py3-none-any.whl"
+    assert f"error: oncelog_doors is not installed: pip install {wheel} (`make dist`" in answer.stderr
+    assert len(answer.stderr.splitlines()) == 1
 
 
 def test_spark_benchmark_needs_the_pipeline_besides_the_lab() -> None:

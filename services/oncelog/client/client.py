@@ -18,9 +18,17 @@ from oncelog.client.producing.duplicates import rules_of
 from oncelog.client.producing.keyed_publish import publish_keyed
 from oncelog.client.producing.leases import LeaseWanted, ProducerLease, lease_all, leased
 from oncelog.client.producing.message_arguments import Key, plain_key
+from oncelog.client.producing.packed_producer import PackedProducer
 from oncelog.client.producing.producer import AsyncProducer
 from oncelog.client.producing.send_buffer import Properties
-from oncelog.client.producing.sender import PENDING_SLACK_BYTES, CompressionName, ProducerOptions, compression_of
+from oncelog.client.producing.sender import (
+    CONFLICTS,
+    MODES,
+    PENDING_SLACK_BYTES,
+    CompressionName,
+    ProducerOptions,
+    compression_of,
+)
 from oncelog.client.reading.finding import FoundMessage, find_message
 from oncelog.client.reading.log_reader import last_message
 from oncelog.client.reading.reader import AsyncReader, ReadStart, check_read_start
@@ -34,9 +42,7 @@ from oncelog.core.access import Caller
 from oncelog.core.errors import OncelogError
 from oncelog.core.formats.batch import Buffer
 from oncelog.core.formats.chunks import CHUNKED_BYTES_DEFAULT, CHUNKED_BYTES_MAX
-from oncelog.core.formats.entry import SequenceMode
 from oncelog.core.formats.message_id import EARLIEST, LATEST, MessageId
-from oncelog.core.formats.opening import OnConflict
 from oncelog.core.names import check_producer_name, parse_topic
 from oncelog.core.sdk.producer.opening import MESSAGE_BYTES_MAX, ProducerSettings
 from oncelog.core.sdk.producer.sequence_assignment import check_initial
@@ -45,8 +51,6 @@ from oncelog.runtime.credentials import Credentials, Token
 BATCH_BYTES_MAX = 262_144
 PENDING_BYTES_MAX = 67_108_864
 OPERATION_TIMEOUT_S = 30.0
-_MODES = {"monotonic": SequenceMode.MONOTONIC, "contiguous": SequenceMode.CONTIGUOUS}
-_CONFLICTS: dict[str, OnConflict] = {"fence": OnConflict.FENCE, "refuse": OnConflict.REFUSE}
 ConsumerT = TypeVar("ConsumerT", bound=AsyncConsumer)
 
 
@@ -97,6 +101,7 @@ class AsyncClient:
         self._internal = internal
         self._timeout_ms = None if operation_timeout is None else int(operation_timeout * 1000)
         self._producers = StillOpen[AsyncProducer](lambda producer: producer.failure is not None)
+        self._packed = StillOpen[PackedProducer](lambda producer: producer.failure is not None)
         self._readers = StillOpen[AsyncReader](lambda reader: reader.closed)
         self._consumers = StillOpen[AsyncConsumer](lambda consumer: consumer.failure is not None)
 
@@ -184,8 +189,8 @@ class AsyncClient:
             check_type("on_behalf_of", on_behalf_of, Caller, "a Caller")
         settings = ProducerSettings(
             name=None if producer_name is None else check_producer_name(producer_name),
-            mode=choice("sequence_mode", _MODES, sequence_mode),
-            on_conflict=choice("on_conflict", _CONFLICTS, on_conflict),
+            mode=choice("sequence_mode", MODES, sequence_mode),
+            on_conflict=choice("on_conflict", CONFLICTS, on_conflict),
             initial_sequence_id=initial_sequence_id,
             send_timeout_ms=None if send_timeout is None else max(1, int(send_timeout * 1000)),
             pending_bytes_max=pending_bytes_max + PENDING_SLACK_BYTES,
@@ -474,6 +479,7 @@ class AsyncClient:
         finally:
             for producer in self._producers:
                 await producer.close(flush=False)
+            await asyncio.gather(*(packed.close(gives_up_name=False) for packed in self._packed))
             for reader in self._readers:
                 await reader.close()
             await asyncio.gather(*(consumer.close(flush=False) for consumer in self._consumers))

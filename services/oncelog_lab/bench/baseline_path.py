@@ -15,7 +15,8 @@ Rules
 - An owner numbers the frames, so that answers can come in any order, and writes each frame three times.
 - Frames are never merged or split: small frames have their own cost.
 
-Child processes of a benchmark: `storage FILE`, or `owner HOST:PORT…`. Each prints its address as the services do.
+Child processes of a benchmark: `storage FILE`, `owner HOST:PORT…`, or `pair`, which answers each frame at once: with
+its client, it is a bare pair of processes with one stream. Each prints its address as the services do.
 """
 
 import asyncio
@@ -102,7 +103,8 @@ async def serve_stream(context: Context, receive: Callable[[bytes, Answers], Non
 class LimitsStorageNode:
     """Writes numbered frames into one file, and answers the number of a frame when it is synced."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, file_bytes: int = FILE_BYTES) -> None:
+        self._file_bytes = file_bytes
         self._fd = os.open(path, os.O_RDWR | os.O_CREAT)
         self._offset = 0
         self._waiting: deque[tuple[bytes, Answers]] = deque()
@@ -112,7 +114,7 @@ class LimitsStorageNode:
     def write_blocks(self) -> None:
         """Write the whole file once, so that later syncs change no metadata of the file system."""
         zeros = bytes(_ZEROS_BYTES)
-        for offset in range(0, FILE_BYTES, _ZEROS_BYTES):
+        for offset in range(0, self._file_bytes, _ZEROS_BYTES):
             os.pwrite(self._fd, zeros, offset)
         os.fsync(self._fd)
 
@@ -132,17 +134,22 @@ class LimitsStorageNode:
             while self._waiting:
                 count = min(len(self._waiting), GROUP_FRAMES_MAX)
                 group = [self._waiting.popleft() for _ in range(count)]
-                await loop.run_in_executor(self._executor, self._commit, [frame for frame, _ in group])
+                await loop.run_in_executor(self._executor, self.commit, [frame for frame, _ in group])
                 for frame, answers in group:
                     answers.add(NUMBER.unpack_from(frame)[0])
 
-    def _commit(self, frames: list[bytes]) -> None:
+    def commit(self, frames: list[bytes]) -> None:
+        """Write and sync them, in the calling thread."""
         size = sum(map(len, frames))
-        if self._offset + size > FILE_BYTES:
+        if self._offset + size > self._file_bytes:
             self._offset = 0
         os.pwritev(self._fd, frames, self._offset)
         os.fdatasync(self._fd)
         self._offset += size
+
+    def close(self) -> None:
+        self._executor.shutdown()
+        os.close(self._fd)
 
 
 class LimitsLink:
@@ -212,6 +219,11 @@ class LimitsOwner:
             await link.close()
 
 
+async def answer_each(_request: object, context: Context) -> None:
+    """The other end of a bare pair."""
+    await serve_stream(context, lambda frame, answers: answers.add(NUMBER.unpack_from(frame)[0]))
+
+
 async def _serve(handler: Handler, shutdown: Shutdown) -> None:
     server = grpc.aio.server(options=server_options(FRAME_BYTES_MAX, CONNECTIONS_MAX))
     service, _, method = METHOD.strip("/").rpartition("/")
@@ -230,6 +242,11 @@ async def run_storage(path: Path, shutdown: Shutdown) -> None:
     committing = start(node.commit_groups(), what="the limits path")
     await _serve(node.handle, shutdown)
     committing.cancel()
+    node.close()
+
+
+async def run_pair(shutdown: Shutdown) -> None:
+    await _serve(answer_each, shutdown)
 
 
 async def run_owner(addresses: list[str], shutdown: Shutdown) -> None:
@@ -239,10 +256,14 @@ async def run_owner(addresses: list[str], shutdown: Shutdown) -> None:
 
 
 def main(arguments: list[str]) -> int:
-    """`storage FILE` or `owner HOST:PORT…`."""
+    """`storage FILE`, `owner HOST:PORT…` or `pair`."""
     role, *rest = arguments
-    work = partial(run_storage, Path(rest[0])) if role == "storage" else partial(run_owner, rest)
-    return run(work, drain_timeout_ms=_DRAIN_TIMEOUT_MS)
+    work: dict[str, Callable[[Shutdown], Awaitable[None]]] = {
+        "storage": lambda shutdown: run_storage(Path(rest[0]), shutdown),
+        "owner": partial(run_owner, rest),
+        "pair": run_pair,
+    }
+    return run(work[role], drain_timeout_ms=_DRAIN_TIMEOUT_MS)
 
 
 if __name__ == "__main__":

@@ -22,6 +22,7 @@ from oncelog.core.errors import OncelogError
 from oncelog_lab.bench import options as opt
 from oncelog_lab.bench.running import BenchStack, Tell, run_bench
 from oncelog_lab.bench.settings import BenchSettings
+from oncelog_lab.peer_bench.command import peers
 from oncelog_lab.running import failed, quiet_grpc
 from oncelog_lab.spark_bench.command import spark
 
@@ -56,8 +57,8 @@ async def _measure(name: str, stack: BenchStack, tell: Tell, **settings: Any) ->
 #: {measurement: the benchmark}
 _BENCHMARKS = {
     "limits": _Benchmark(
-        "what this machine can move at most, without any work",
-        ("message_bytes", "batch_kib", "window", "seconds", "runs"),
+        "what this machine can move at most; our share of it",
+        ("message_bytes", "batch_kib", "window", "seconds", "runs", "large_message_bytes"),
         given=(),
     ),
     "publish": _Benchmark(
@@ -152,7 +153,7 @@ _ALL = "all"
 #: Those of `all`. The takeovers come last: they need a cluster with two owners.
 _PARTS_OF_ALL = ("limits", "publish", "latency", "dedup-overhead", "consume", "takeover")
 _BENCHMARKS[_ALL] = _Benchmark(
-    "all but Spark, in six minutes; writes 10 GB and deletes them",
+    "all but Spark and peers, in seven minutes; writes 10 GB",
     ("runs", "kills"),
     {"pair_seconds": 2.0},
     given=(),
@@ -324,3 +325,4 @@ def plot(
 
 
 app.command("spark")(spark)
+app.command("peers")(peers)

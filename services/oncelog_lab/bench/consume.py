@@ -19,11 +19,12 @@ from oncelog.client.reading.reader import AsyncReader
 from oncelog_lab.bench.baseline import DRAIN_S
 from oncelog_lab.bench.cpu import CpuMeter
 from oncelog_lab.bench.figures import BenchRow, FigureTarget, median, rounded
-from oncelog_lab.bench.loads import batch_count, make_values
+from oncelog_lab.bench.loads import batch_count
 from oncelog_lab.bench.publish import LIST_BATCHES, new_producers
 from oncelog_lab.bench.running import BenchStack, Tell
 from oncelog_lab.bench.settings import LARGE, BenchSettings
 from oncelog_lab.failures import LabFailed
+from oncelog_lab.values import make_values
 
 #: A reader slower than this runs into the deadline.
 _SLOWEST_MSG_PER_S = 20_000
@@ -50,7 +51,7 @@ async def consume_rows(stack: BenchStack, settings: BenchSettings, tell: Tell) -
                 published.append(await fill(producer, values, total))
             # First the row that is compared with no other: after publishing, storage nodes still write for a while.
             with single:
-                objects.append(await read_whole(client, producer.topic, total, _count_objects))
+                objects.append(await read_whole(client, producer.topic, total, count_objects))
             with direct:
                 batches.append(await read_whole(client, producer.topic, total, count_batches))
             with owner:
@@ -133,7 +134,7 @@ async def count_batches(reader: AsyncReader, total: int) -> int:
     return found
 
 
-async def _count_objects(reader: AsyncReader, total: int) -> int:
+async def count_objects(reader: AsyncReader, total: int) -> int:
     found = 0
     async for message in reader:
         found += len(message.value) > 0

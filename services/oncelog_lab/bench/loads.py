@@ -2,7 +2,6 @@
 figure counts acknowledged messages, from the first send to the last acknowledgement."""
 
 import asyncio
-import os
 import time
 from collections import deque
 from collections.abc import AsyncIterator, Sequence
@@ -15,22 +14,14 @@ from oncelog.core.formats.columns import LENGTH_BYTES
 from oncelog_lab.bench.baseline import DRAIN_S, Throughput, ticks
 from oncelog_lab.bench.figures import Latencies
 from oncelog_lab.failures import LabFailed
+from oncelog_lab.values import make_values
 
-#: Number of different values of a load. Half of each is random, so that it does not compress well.
-DISTINCT_VALUES = 1000
 #: Futures created in one iteration of the event loop; limits of pending futures and of their bytes.
 FUTURES_AT_ONCE = 2500
 FUTURES_PENDING_MAX = 15_000
 FUTURES_PENDING_BYTES_MAX = 16 * 1024 * 1024
 
 SendFuture = asyncio.Future[SendResult]
-
-
-def make_values(message_bytes: int, count: int) -> list[bytes]:
-    """`count` messages of one size."""
-    noise = message_bytes // 2
-    distinct = [os.urandom(noise) + bytes(message_bytes - noise) for _ in range(min(count, DISTINCT_VALUES))]
-    return [distinct[index % len(distinct)] for index in range(count)]
 
 
 def batch_count(message_bytes: int, batch_bytes: int) -> int:

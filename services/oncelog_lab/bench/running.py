@@ -76,12 +76,17 @@ class BenchStack:
         await self._exits.aclose()
 
     def _check_disk(self) -> None:
-        free = shutil.disk_usage(self._directory).free
-        if free < self._free_bytes:
-            raise LabFailed(
-                f"{self._directory.parent} has {free / 1e9:.1f} GB free and a benchmark needs "
-                f"{self._free_bytes / 1e9:.0f} GB: name another directory with --data"
-            )
+        check_disk(self._directory, self._free_bytes)
+
+
+def check_disk(directory: Path, free_bytes: int) -> None:
+    """directory: of a benchmark, in the one of --data. Raises LabFailed if its disk has less."""
+    free = shutil.disk_usage(directory).free
+    if free < free_bytes:
+        raise LabFailed(
+            f"{directory.parent} has {free / 1e9:.1f} GB free and a benchmark needs "
+            f"{free_bytes / 1e9:.0f} GB: name another directory with --data"
+        )
 
 
 @contextmanager

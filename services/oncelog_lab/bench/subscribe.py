@@ -19,11 +19,12 @@ from oncelog.client.producing.producer import AsyncProducer
 from oncelog_lab.bench.baseline import DRAIN_S, ticks
 from oncelog_lab.bench.consume import count_batches, fill, read_whole
 from oncelog_lab.bench.figures import BenchRow, FigureTarget, Latencies, median, rounded
-from oncelog_lab.bench.loads import batch_count, make_values, send_lists, send_paced
+from oncelog_lab.bench.loads import batch_count, send_lists, send_paced
 from oncelog_lab.bench.publish import LIST_BATCHES, new_producers
 from oncelog_lab.bench.running import BenchStack, Tell
 from oncelog_lab.bench.settings import LARGE, BenchSettings
 from oncelog_lab.failures import LabFailed
+from oncelog_lab.values import make_values
 
 _SUBSCRIPTION = "bench"
 _SHARED = 4

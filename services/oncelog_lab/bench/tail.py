@@ -20,11 +20,12 @@ from oncelog.cli.admin.rest_paths import topic_path
 from oncelog.client.client import AsyncClient
 from oncelog_lab.bench.baseline import ticks
 from oncelog_lab.bench.figures import BenchRow, Latencies, median, rounded
-from oncelog_lab.bench.loads import batch_count, make_values, send_lists, send_paced
+from oncelog_lab.bench.loads import batch_count, send_lists, send_paced
 from oncelog_lab.bench.running import BenchStack, Tell
 from oncelog_lab.bench.settings import SMALL, BenchSettings
 from oncelog_lab.cluster import LabCluster, standalone_cluster
 from oncelog_lab.failures import LabFailed
+from oncelog_lab.values import make_values
 
 TOPIC = "public/default/bench-tail"
 _OTHER_TOPICS = 10

@@ -24,10 +24,11 @@ from oncelog.client.producing.producer import AsyncProducer
 from oncelog_lab.acknowledgements import AckPauses, longest_pause_ms
 from oncelog_lab.bench.baseline import DRAIN_S
 from oncelog_lab.bench.figures import BenchRow, FigureTarget, median, percentile, rounded
-from oncelog_lab.bench.loads import SendFuture, make_values
+from oncelog_lab.bench.loads import SendFuture
 from oncelog_lab.bench.running import BenchStack, Tell
 from oncelog_lab.bench.settings import BenchSettings
 from oncelog_lab.cluster import STORAGE_NODES, LabCluster, signal_process
+from oncelog_lab.values import make_values
 from oncelog_lab.waiting import until
 
 OWNERS = 2

@@ -8,11 +8,11 @@ from typing import NamedTuple
 
 from oncelog.client.client import BATCH_BYTES_MAX, AsyncClient
 from oncelog_lab.bench.consume import fill
-from oncelog_lab.bench.loads import make_values
 from oncelog_lab.cluster import LabCluster
 from oncelog_lab.failures import LabFailed
 from oncelog_lab.spark_bench.formats import file_source, topic_source
 from oncelog_lab.spark_bench.sessions import BenchSession
+from oncelog_lab.values import make_values
 from oncelog_spark.cluster import ClusterConnection
 from oncelog_spark.options import ConnectionOptions
 from oncelog_spark.source.topic_catalog import TopicCatalog

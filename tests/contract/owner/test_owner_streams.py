@@ -48,7 +48,7 @@ async def test_grant_for_a_broken_stream_leaves_no_session() -> None:
         await until(lambda: not publish.streams, 30)
         assert topic.abandoned == [opening.call]
         topic.grant(opening, sink, session=SESSION)
-        assert topic.posted == [SessionClosed(SESSION)]
+        assert topic.posted == [SessionClosed(SESSION, keeps_name=True)]
         assert not topic.sinks
 
 

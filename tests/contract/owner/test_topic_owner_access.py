@@ -29,11 +29,11 @@ from oncelog.runtime.credentials import Credentials
 from oncelog.topic_owner.observe.topic_states import internal_stats
 from oncelog.topic_owner.shell.topic_runner import TopicRunner
 from oncelog.topic_owner.streams.authorization import LOADING_DEADLINE_MS
+from oncelog.wire.clients_pb2 import OnBehalfOf
 from oncelog.wire.owner_pb2 import (
     LastMessageRequest,
     LeaseProducerIdAnswer,
     LeaseProducerIdRequest,
-    OnBehalfOf,
     ProducerNamesRequest,
     TopicStatesRequest,
 )

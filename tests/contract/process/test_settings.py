@@ -10,6 +10,7 @@ from kazoo.hosts import collect_hosts
 from oncelog.core.errors import InvalidArgument
 from oncelog.runtime.settings import (
     ALL,
+    DoorSettings,
     LogStorageSettings,
     MetadataSettings,
     ProcessSettings,
@@ -20,7 +21,8 @@ from oncelog.runtime.settings import (
 
 UNITS = (
     "_ms", "_bytes", "_max", "_min", "_port", "_host", "_hosts", "_quorum", "_level", "_directory", "_block",
-    "_file", "_superusers", "_url", "_s", "_check", "balance", "_addresses", "_name", "_target", "_roles",
+    "_file", "_superusers", "_url", "_s", "_check", "balance", "_address", "_addresses", "_name", "_target", "_roles",
+    "url",
 )  # fmt: skip
 
 
@@ -195,6 +197,22 @@ def test_invalid_advertised_port_is_refused(port: int) -> None:
     """0 means the listening port."""
     with pytest.raises(InvalidArgument, match="ONCELOG_ADVERTISED_PORT"):
         load(TopicOwnerSettings, {}, advertised_port=port)
+
+
+@pytest.mark.parametrize("address", ["6651", ":6651", "host", "host:x", "host:65536"])
+@pytest.mark.parametrize("field", ["pulsar_address", "pulsar_tls_address"])
+def test_address_to_listen_on_has_a_host_and_a_port(field: str, address: str) -> None:
+    """Port 0 is a free one."""
+    with pytest.raises(InvalidArgument, match=f"ONCELOG_{field.upper()}: '{address}' is not host:port"):
+        load(DoorSettings, {}, **{field: address})
+    for valid in ("0.0.0.0:6651", "[::]:0"):
+        assert load(DoorSettings, {}, pulsar_address=valid).pulsar_address == valid
+
+
+def test_door_with_tls_needs_a_certificate() -> None:
+    """Otherwise it would fail when the first client connects."""
+    with pytest.raises(InvalidArgument, match="PULSAR_TLS_ADDRESS needs ONCELOG_TLS_CERTIFICATE_FILE"):
+        load(DoorSettings, {"ONCELOG_PULSAR_TLS_ADDRESS": "0.0.0.0:6651"})
 
 
 @pytest.mark.parametrize("cls", ALL)

@@ -63,6 +63,11 @@ async def test_start_without_a_mistake_passes(tmp_path: Path) -> None:
         ("TLS_KEY_FILE", "tls.key", "TLS needs all three files or none"),
         ("WRITE_QUORUM", "2", "ONCELOG_WRITE_QUORUM cannot be set for standalone, unset it: use --storage-nodes"),
         ("GRPC_PORT", "7000", "ONCELOG_GRPC_PORT cannot be set for standalone, unset it: use --port"),
+        (
+            "PULSAR_ADDRESS",
+            "0.0.0.0:1",
+            "ONCELOG_PULSAR_ADDRESS cannot be set for standalone, unset it: use --pulsar-port",
+        ),
         ("LISTEN_HOST", "10.9.8.7", "unset it: all processes listen on 127.0.0.1"),
         ("ZOOKEEPER_HOSTS", "zk:2181", "ONCELOG_ZOOKEEPER_HOSTS .*: standalone starts a ZooKeeper of its own"),
         ("ZOOKEEPER_AUTH_FILE", "/absent", r"cannot read /absent \(No such file or directory\): correct the path"),

@@ -45,6 +45,8 @@ class FakeStorageNode:
     stopped: bool = False
     #: the disk is nearly full
     full: bool = False
+    #: what it holds under these ids is another topic's
+    others: set[LedgerId] = field(default_factory=set)
     #: how many notes it holds
     notes: int = 0
     #: copies wait until it is set
@@ -109,6 +111,8 @@ class FakeStorageNode:
             return AppendStatus.NOT_WRITABLE
         if self.incarnation not in (*stored.value.members, stored.value.joining):
             return AppendStatus.NOT_WRITABLE
+        if head.ledger_id in self.others:
+            return AppendStatus.CONFLICTING
         self.copies.setdefault(head.ledger_id, {})[head.entry_id] = entry
         self.unreadable.get(head.ledger_id, set()).discard(head.entry_id)
         self.received.append(head.entry_id)

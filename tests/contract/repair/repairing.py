@@ -45,7 +45,7 @@ class Placements:
 
 @dataclass
 class World:
-    """Four registered storage nodes, a topic, and one metadata replica."""
+    """Four registered storage nodes unless others are named, a topic, and one metadata replica."""
 
     session: MemorySession
     stack: AsyncExitStack
@@ -57,7 +57,7 @@ class World:
 
     @classmethod
     @asynccontextmanager
-    async def running(cls, *, absent_delay_ms: int = 600_000) -> AsyncIterator["World"]:
+    async def running(cls, *, absent_delay_ms: int = 600_000, names: str = NAMES) -> AsyncIterator["World"]:
         async with AsyncExitStack() as stack:
             session = MemorySession(MemoryTree(), root="/oncelog")
             stack.push_async_callback(session.close)
@@ -65,7 +65,7 @@ class World:
             created = await TopicStore(session).create(parse_topic("flights"))
             pace = RepairPace(absent_delay_ms=absent_delay_ms, interval_ms=20)
             world = cls(session, stack, created.name.value.topic_id, pace)
-            for name in NAMES:
+            for name in names:
                 node = FakeStorageNode(Incarnation(name * 32), session)
                 await stack.enter_async_context(node.serving())
                 await node.register()

@@ -361,6 +361,18 @@ async def test_full_target_is_passed_over() -> None:
         assert not (await world.record(1)).verified
 
 
+@pytest.mark.asyncio
+@pytest.mark.hazard("ledger-id-given-twice")
+@pytest.mark.parametrize("other", [3, 4])
+async def test_target_that_holds_another_ledger_under_this_id_is_passed_over(other: int) -> None:
+    async with World.running(names="abcde") as world:
+        await world.ledger(1)
+        world.nodes[other].others = {LedgerId(1)}
+        await world.wipe(2)
+        world.replica()
+        await world.whole(1, 0, 1, 7 - other)
+
+
 def test_rate_limit_spreads_bytes_over_time() -> None:
     """A pause saves a burst of one second at most."""
     now_s = 100.0

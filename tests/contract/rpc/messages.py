@@ -37,9 +37,16 @@ from oncelog.core.delivery.store_binding.events import (
     RewindRequested,
     SubscriptionEffects,
 )
-from oncelog.core.errors import NotOwner, OncelogError, SequenceGap, SessionEnded, SubscriptionGone
+from oncelog.core.errors import (
+    NotOwner,
+    OncelogError,
+    SequenceGap,
+    SessionEnded,
+    SessionSuperseded,
+    SubscriptionGone,
+)
 from oncelog.core.formats.entry import SequenceMode
-from oncelog.core.formats.opening import OnConflict, ProducerInstance
+from oncelog.core.formats.opening import ClientToken, GatewayClient, OnConflict, ProducerInstance
 from oncelog.core.formats.outcome import Outcome, ResultKind, ResultRange
 from oncelog.core.ids import (
     BEFORE_ALL,
@@ -191,11 +198,21 @@ OPENINGS = (
     OpenRequest(3, "a/b/c", TOPIC, "n", on_behalf_of=Caller("importer", superuser=True)),
     OpenRequest(4, "a/b/c", TOPIC, "n", on_behalf_of=Caller("")),
 )  # fmt: skip
+GATEWAY_OPENINGS = (
+    OpenRequest(5, "a/b/c", TOPIC, "n", instance_id=InstanceId(b"\0" * 16), client=GatewayClient()),
+    OpenRequest(
+        6, "a/b/c", TOPIC, "n", instance_id=InstanceId(b"\0" * 16),
+        client=GatewayClient(0, ClientToken(Generation(2**32 - 1), 2**31 - 1)),
+    ),
+    OpenRequest(7, "a/b/c", TOPIC, None, instance_id=InstanceId(b"\0" * 16), client=GatewayClient(2**64 - 1)),
+)  # fmt: skip
 FRAMES = (
     PublishFrame(),
     PublishFrame([SESSION, SESSION], [0, 1], [b"first", b"second"]),
     PublishFrame(opens=OPENINGS),
     PublishFrame([SESSION], [2**40], [b"first"], OPENINGS[:1], [SessionNumber(0), SESSION], [0, 7]),
+    PublishFrame(opens=GATEWAY_OPENINGS),
+    PublishFrame(closes_keeping=[SessionNumber(0), SESSION], held=[SESSION]),
 )
 
 
@@ -233,6 +250,11 @@ ANSWERS = (
             EndedSession(SessionNumber(9), None, OwnerEpoch(4)),
         ],
         switched=[Switched(SessionNumber(8), off=True), Switched(SessionNumber(9), off=False)],
+    ),
+    PublishAnswers(
+        granted=[GRANTED._replace(for_client=True)],
+        wanted=[SessionNumber(0), SESSION],
+        ended=[EndedSession(SESSION, SessionSuperseded(), OwnerEpoch(4))],
     ),
 )
 STARTS = (

@@ -22,7 +22,7 @@ from oncelog.rpc.codecs import (
 )
 from oncelog.rpc.codecs.storage_codec import AppendAnswer, AppendFrame, ReadFrame, ReadRequest
 from oncelog.rpc.methods import Method, ReadMethod, StreamMethod
-from oncelog.wire import metadata_pb2, owner_pb2, storage_pb2, subscriptions_pb2
+from oncelog.wire import clients_pb2, metadata_pb2, owner_pb2, storage_pb2, subscriptions_pb2
 
 TOPIC = TopicId("0123456789abcdef0123456789abcdef")
 NODE = Incarnation("fedcba9876543210fedcba9876543210")
@@ -112,6 +112,14 @@ def test_opening_without_a_mode_is_refused() -> None:
     message = owner_pb2.PublishFrame(opens=[owner_pb2.OpenProducer(open_id=1, on_conflict=owner_pb2.ON_CONFLICT_FENCE)])
     with pytest.raises(InvalidArgument, match="opening 1"):
         owner_codec.decode_publish(message.SerializeToString())
+
+
+def test_opening_for_a_client_of_a_gateway_needs_an_instance_id() -> None:
+    """Without it the gateway's own request could not be told from that of another gateway."""
+    opening = owner_pb2.OpenProducer(open_id=1, client=clients_pb2.GatewayClient(epoch=3))
+    opening.mode, opening.on_conflict = owner_pb2.SEQUENCE_MODE_MONOTONIC, owner_pb2.ON_CONFLICT_FENCE
+    with pytest.raises(InvalidArgument, match="instance id"):
+        owner_codec.decode_publish(owner_pb2.PublishFrame(opens=[opening]).SerializeToString())
 
 
 def test_answer_without_results_or_error_is_refused() -> None:

@@ -21,7 +21,8 @@ from oncelog.core.errors import (
     TopicNotFound,
 )
 from tests.cluster.until import until
-from tests.contract.sdk.fakes.fake_cluster import MESSAGE_BYTES_MAX, FakeCluster
+from tests.contract.sdk.fakes.fake_cluster import FakeCluster
+from tests.contract.sdk.fakes.knobs import MESSAGE_BYTES_MAX
 
 pytest_plugins = ["tests.contract.sdk.fakes.client_fixtures"]
 pytestmark = pytest.mark.asyncio

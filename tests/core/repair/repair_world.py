@@ -53,6 +53,8 @@ class Copies:
     erased: bool = False
     silent: bool = False
     full: bool = False
+    #: the ledger under this id is another topic's
+    other: bool = False
     #: ids of one answer
     answer_max: int = 3
 
@@ -148,6 +150,8 @@ class RepairWorld:
             return EntriesCopied(effect.source, effect.target, (), CopyOutcome.NOT_NAMED)
         if target.full:
             return EntriesCopied(effect.source, effect.target, (), CopyOutcome.TARGET_REFUSED)
+        if target.other:
+            return EntriesCopied(effect.source, effect.target, (), CopyOutcome.TARGET_CONFLICTS)
         if source is None or source.silent:
             return EntriesCopied(effect.source, effect.target, (), CopyOutcome.SOURCE_FAILED)
         copied: list[EntryId] = []

@@ -1,6 +1,7 @@
 """Repair of one ledger, step by step: what is written, copied and proved, and what interrupts it."""
 
 import random
+from dataclasses import replace
 
 import pytest
 
@@ -312,6 +313,30 @@ def test_absent_joining_node_is_exchanged_only_if_the_members_hold_everything(*,
     else:
         assert world.result(SWAP) is RepairResult.WHOLE
         assert world.record.members == (A, B, D)
+
+
+@pytest.mark.hazard("ledger-id-given-twice")
+@pytest.mark.parametrize("kept", [True, False])
+def test_joining_node_that_holds_another_ledger_is_exchanged(*, kept: bool) -> None:
+    """It refuses every copy, for ever. Without another node to take its place it stays, as an absent one does."""
+    world = lost_disk()
+    world.record = closed().join(E)
+    world.nodes[E] = Copies(other=True)
+    if kept:
+        assert world.result(replace(SWAP, target=None)) is RepairResult.TARGET_FAILED
+        assert world.record.joining == E
+    else:
+        assert world.result(SWAP) is RepairResult.WHOLE
+        assert world.record.members == (A, B, D)
+
+
+@pytest.mark.hazard("ledger-id-given-twice")
+def test_target_that_holds_another_ledger_is_no_member() -> None:
+    """It joined before that was known. The next repair has another target."""
+    world = lost_disk()
+    world.nodes[D] = Copies(other=True)
+    assert world.result(SWAP) is RepairResult.TARGET_FAILED
+    assert (world.record.members, world.record.joining) == ((A, B, C), D)
 
 
 def test_joining_node_of_the_record_is_filled_further() -> None:

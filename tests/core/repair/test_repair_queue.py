@@ -7,7 +7,8 @@ import pytest
 from oncelog.core.chain.next_ledger import LedgerPurpose
 from oncelog.core.ids import NO_ENTRY, EntryId, Incarnation, LedgerId, TopicId
 from oncelog.core.ledger.metadata import EntryRange, LedgerMetadata, LedgerState
-from oncelog.core.ledger.storage_nodes import NodeView
+from oncelog.core.ledger.storage_nodes import NodeView, StorageNodes
+from oncelog.core.repair.assessment import assess
 from oncelog.core.repair.events import RepairFinished, RepairJob, RepairResult
 from oncelog.core.repair.ledger_sets import CopyCounts
 from oncelog.core.repair.queue_events import (
@@ -257,6 +258,21 @@ def test_targets_spread_over_the_nodes() -> None:
     targets = [effect.job.target for effect in world.tick() if isinstance(effect, StartRepair)]
     assert len(targets) == 40
     assert targets.count(D) > 10 < targets.count(E)
+
+
+def test_next_target_is_another_node_than_that_which_joins() -> None:
+    """Each node has its turn, in a circle: those before it may all refuse the copies of this ledger."""
+    other = Incarnation("f")
+    nodes = StorageNodes(NodeView(node, registered=node != C, retired=node == C) for node in (A, B, C, D, E, other))
+    joining, seen = D, []
+    for _ in range(3):
+        job = assess(record(1).join(joining), nodes, (), avoid={}).job
+        assert job is not None
+        assert job.target is not None
+        joining = job.target
+        seen.append(joining)
+    assert seen[-1] == D
+    assert sorted(seen) == [D, E, other]
 
 
 def test_many_small_ledgers_are_repaired_together_and_few_large_ones() -> None:

@@ -79,6 +79,7 @@ def grant(
     generation: int = 1,
     final: bool = True,
     producer_id: int = PID,
+    for_client: bool = True,
 ) -> ProducerGranted:
     return ProducerGranted(
         attempt,
@@ -89,6 +90,7 @@ def grant(
         SequenceId(last),
         final,
         OwnerEpoch(epoch),
+        for_client=for_client,
     )
 
 

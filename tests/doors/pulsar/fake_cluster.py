@@ -17,9 +17,11 @@ from oncelog.core.errors import (
 )
 from oncelog.core.ids import EntryId, LedgerId, Position, SequenceId
 from oncelog.core.names import TopicName, parse_topic
+from oncelog_doors.core.pulsar.message_ids import Start
 from oncelog_doors.core.pulsar.verdicts import Ids, Known, Rejected, TopicRules, verdict_on
 from oncelog_doors.pulsar.frames import checksum_matches
-from oncelog_doors.pulsar.ports import Decided
+from oncelog_doors.pulsar.ports import Decided, ProvedCaller
+from tests.doors.pulsar.fake_log import FakeLog, FakeReader
 
 
 class Prepared(NamedTuple):
@@ -140,7 +142,10 @@ class FakeCluster:
 
     def __init__(self, tokens: dict[str, str] | None = None) -> None:
         self.tokens = tokens or {}
+        #: {token: how long it is valid}; others are for ever
+        self.ends_in_ms: dict[str, int] = {}
         self.topics: dict[str, FakeTopic] = {}
+        self.logs: dict[str, FakeLog] = {}
         self.partition_counts: dict[str, int] = {}
         self.asked: list[str] = []
         self.batch_bytes_max = 5 * 1024 * 1024
@@ -155,13 +160,25 @@ class FakeCluster:
     def authentication(self) -> bool:
         return bool(self.tokens)
 
+    def log(self, name: str) -> FakeLog:
+        return self.logs.setdefault(str(parse_topic(name)), FakeLog())
+
+    async def open_reader(self, topic: TopicName, caller: Caller, start: Start, *, may_create: bool) -> FakeReader:
+        await self.owner_answers.wait()
+        if not may_create and str(topic) not in self.logs:
+            raise TopicNotFound(f"there is no topic {topic}")
+        log = self.log(str(topic))
+        log.starts.append(start)
+        log.readers.append(FakeReader(log, start))
+        return log.readers[-1]
+
     def topic(self, name: str) -> FakeTopic:
         return self.topics.setdefault(str(parse_topic(name)), FakeTopic())
 
-    async def caller_of(self, token: str, address: str) -> Caller:
+    async def caller_of(self, token: str, address: str) -> ProvedCaller:
         if token not in self.tokens:
             raise Unauthenticated("the token is not valid here")
-        return Caller(self.tokens[token], address=address)
+        return ProvedCaller(Caller(self.tokens[token], address=address), self.ends_in_ms.get(token))
 
     async def partitions(self, topic: TopicName, caller: Caller, *, may_create: bool) -> int:
         self.asked.append(str(topic))

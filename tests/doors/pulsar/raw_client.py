@@ -8,13 +8,15 @@ from typing import Any
 
 from oncelog_doors.core.pulsar.send_budget import SendBudget, SendLimits
 from oncelog_doors.core.shared.admissions import AdmissionLimits, Admissions
-from oncelog_doors.pulsar.connection import Home
 from oncelog_doors.pulsar.door import PulsarDoor
 from oncelog_doors.pulsar.frames import Frame, FrameReader, limits_after_connect
+from oncelog_doors.pulsar.home import Home
 from tests.doors.pulsar.bytes_of_clients import CONNECT, PRODUCER, SEND, body, command, entry, frame
 from tests.doors.pulsar.fake_cluster import FakeCluster
 
 DEADLINE_S = 60.0
+#: When a door of a test begins, nearly.
+WALL_MS = 1_764_000_000_000
 TOPIC = b"persistent://public/default/orders"
 
 
@@ -27,6 +29,9 @@ class ManualTimers:
 
     def now_ms(self) -> int:
         return self._now_ms
+
+    def wall_ms(self) -> int:
+        return WALL_MS + self._now_ms
 
     def at(self, when_ms: int, call: Callable[[], None]) -> Callable[[], None]:
         timer = (when_ms, call)

@@ -141,11 +141,13 @@ def test_pipeline_image_adds_only_its_extra() -> None:
     assert own.isdisjoint(pins(DOCKER / "requirements.txt"))
 
 
-def test_services_image_has_effects_for_relays_and_mirrors() -> None:
-    """The chart runs both as processes of this image. Effects need no package of their own: drivers of databases are
-    in an image of the user's."""
+def test_services_image_has_doors_and_effects_for_relays_and_mirrors() -> None:
+    """The chart runs them as processes of this image. Effects need no package of their own: drivers of databases are
+    in an image of the user's. Those that doors need are those of the services."""
     runs = " ".join(rest for word, rest in instructions(RECIPES[0].read_text()) if word == "RUN")
-    assert re.search(r"pip wheel [^;]* \. \./services/oncelog_effects \./services/oncelog_lab;", runs)
+    assert re.search(r"pip wheel [^;]* \.( \./services/oncelog_(doors|effects|lab)){3};", runs)
+    doors = tomllib.loads((ROOT / "services/oncelog_doors/pyproject.toml").read_text())["project"]
+    assert names(doors["dependencies"]) - {"oncelog"} <= names(project()[""])
     effects = tomllib.loads((ROOT / "services/oncelog_effects/pyproject.toml").read_text())["project"]
     assert names(effects["dependencies"]) == {"oncelog"}
 

@@ -26,7 +26,7 @@ _renewed = ProducerExpiry._renewed
 
 def _issued_again(openings: Openings, entry: Any, aged: ProducersAged) -> None:
     """The ids of expired producers are free for the next new ones."""
-    openings._free.extend(aged.expired)
+    openings.ids.free.extend(aged.expired)
     _aged(openings, entry, aged)
 
 

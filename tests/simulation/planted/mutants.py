@@ -34,6 +34,7 @@ from oncelog.core.publishing import opening_queue, repeated_content
 from oncelog.core.publishing import producers as dedup_producers
 from oncelog.core.publishing.dedup_table import DedupTable, NothingNew
 from oncelog.core.publishing.log import TopicLog
+from oncelog.core.publishing.opening_rules import OpeningRules
 from oncelog.core.publishing.openings import Openings
 from oncelog.core.publishing.producer_record import encode_record
 from oncelog.core.publishing.producer_state import ProducerState
@@ -58,6 +59,7 @@ from tests.simulation.cluster import Rules
 from tests.simulation.planted.ack_mutants import ACK_MUTANTS
 from tests.simulation.planted.consumer_mutants import CONSUMER_MUTANTS
 from tests.simulation.planted.effect_mutants import EFFECT_MUTANTS
+from tests.simulation.planted.gateway_mutants import GATEWAY_MUTANTS
 from tests.simulation.planted.lease_mutants import EXPIRED_MUTANTS, LEASE_MUTANTS
 from tests.simulation.planted.page_mutants import PAGE_MUTANTS, at_any_trim
 from tests.simulation.planted.past_mutants import PAST_MUTANTS
@@ -420,9 +422,9 @@ MUTANTS = (
     ),
     Mutant(
         "instance ids ignored", "", 3,
-        ((opening_queue, "requester_of", _unnamed_instance), (Openings, "_holds", _always(value=False))),
+        ((opening_queue, "requester_of", _unnamed_instance), (OpeningRules, "holds", _always(value=False))),
     ),
-    Mutant("granted again after the answer was lost", "", 8, ((Openings, "_holds", _always(value=False)),)),
+    Mutant("granted again after the answer was lost", "", 8, ((OpeningRules, "holds", _always(value=False)),)),
     Mutant("withdrawn openings are granted", "", 2, ((Openings, "abandoned", _always(None)),)),
     Mutant("names are free right after a takeover", "", 3, ((ReconnectGrace, "awaits", _always(value=False)),)),
     Mutant("snapshot without instances", "", 0, ((dedup_producers, "encode_record", _without_instance),)),
@@ -455,5 +457,6 @@ MUTANTS = (
     *(Mutant(*each) for each in (*REPAIR_MUTANTS, *ACK_MUTANTS, *PAGE_MUTANTS, *PAST_MUTANTS, *EFFECT_MUTANTS)),
     *(Mutant(*each) for each in (*LEASE_MUTANTS, *RESTORE_MUTANTS)),
     *CONSUMER_MUTANTS,
+    *GATEWAY_MUTANTS,
     *EXPIRED_MUTANTS,
 )  # fmt: skip

@@ -5,12 +5,13 @@ from dataclasses import replace
 from typing import Any
 
 from oncelog.core.formats import entry
-from oncelog.core.ids import EntryId, LedgerId
+from oncelog.core.ids import EntryId, Incarnation, LedgerId
 from oncelog.core.ledger.recovery import LedgerRecovery, MemberFenced
 from oncelog.core.node import starts
 from oncelog.core.node.answers import ReadReceived, StorageAnswers
 from oncelog.core.node.node_ledger import StorageLedger
 from oncelog.core.node.review import LedgerReviews
+from oncelog.core.repair.ledger_repair import LedgerRepair
 from tests.core.node.storage_disk import Index
 from tests.core.node.test_limbo import test_an_entry_above_the_end_makes_up_for_none_that_is_missing
 from tests.simulation.watches.watching import Watch
@@ -55,6 +56,11 @@ def _believing(recovery: LedgerRecovery, event: MemberFenced) -> Any:
     return _member_fenced(recovery, replace(event, topic_id=None))
 
 
+def _waiting(repair: LedgerRepair, _record: Any, _copying: Any, joining: Incarnation) -> None:
+    """However the node refused the copies, the repair waits for it."""
+    repair._finish(repair._failure(joining), (joining,))
+
+
 #: (name, hazard, first seed, swaps)
 PAST_MUTANTS: tuple[tuple[Any, ...], ...] = (
     (
@@ -88,6 +94,10 @@ PAST_MUTANTS: tuple[tuple[Any, ...], ...] = (
     (
         "last_add_confirmed of another topic believed", "ledger-id-given-twice", 5870459,
         ((LedgerRecovery, "_member_fenced", _believing),),
+    ),
+    (
+        "a joining node that holds another ledger is waited for", "ledger-id-given-twice", 914899,
+        ((LedgerRepair, "_joining_not_filled", _waiting),),
     ),
     ("copies of another topic are not needed", "ledger-id-given-twice", 84, ((StorageLedger, "is_of", _always),)),
 )  # fmt: skip

@@ -429,6 +429,7 @@ class Repairer:
             AppendStatus.OK: CopyOutcome.DONE,
             AppendStatus.NOT_WRITABLE: CopyOutcome.NOT_NAMED,
             AppendStatus.READ_ONLY: CopyOutcome.TARGET_REFUSED,
+            AppendStatus.CONFLICTING: CopyOutcome.TARGET_CONFLICTS,
         }
 
         def appended(status: AppendStatus | None) -> None:

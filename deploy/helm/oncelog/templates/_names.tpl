@@ -94,6 +94,10 @@ http{{ if .Values.tls.enabled }}s{{ end }}://{{ include "oncelog.fullname" . }}-
 {{- $space := .Release.Namespace -}}
 {{- $domain := .Values.clusterDomain -}}
 {{- $names := list "oncelog" "localhost" (printf "%s-metadata" $name) (printf "%s-metadata.%s" $name $space) (printf "%s-metadata.%s.svc" $name $space) (printf "%s-metadata.%s.svc.%s" $name $space $domain) -}}
+{{- /* Always, because a certificate of this chart keeps its names when doors are switched on later. */ -}}
+{{- range list "" (printf ".%s" $space) (printf ".%s.svc" $space) (printf ".%s.svc.%s" $space $domain) -}}
+{{- $names = append $names (printf "%s-pulsar%s" $name .) -}}
+{{- end -}}
 {{- range list "owner" "storage" -}}
 {{- $names = append $names (printf "*.%s-%s-headless.%s.svc" $name . $space) -}}
 {{- $names = append $names (printf "*.%s-%s-headless.%s.svc.%s" $name . $space $domain) -}}
@@ -105,12 +109,13 @@ http{{ if .Values.tls.enabled }}s{{ end }}://{{ include "oncelog.fullname" . }}-
 {{- end }}
 
 {{/* Without authentication: the names by which HTTP requests may come, those of the certificate and of the HTTPRoute. more: further ones, separated by commas.
-NAME.NAMESPACE is left out: where the namespace is called as a top-level domain, a stranger may own that name. */}}
+NAME.NAMESPACE is left out: where the namespace is called as a top-level domain, a stranger may own that name. So are those of doors, which speak no HTTP there. */}}
 {{- define "oncelog.httpHosts" -}}
 {{- $names := list -}}
 {{- $public := printf "%s-metadata.%s" (include "oncelog.fullname" .root) .root.Release.Namespace -}}
+{{- $doors := printf "%s-pulsar" (include "oncelog.fullname" .root) -}}
 {{- range concat (without (include "oncelog.certificateNames" .root | fromJsonArray) $public) .root.Values.gatewayApi.restHostnames -}}
-{{- $names = append $names (trimPrefix "*" .) -}}
+{{- if not (or (eq . $doors) (hasPrefix (printf "%s." $doors) .)) }}{{ $names = append $names (trimPrefix "*" .) }}{{ end -}}
 {{- end -}}
 {{- with .more }}{{ $names = append $names . }}{{ end -}}
 {{- $names | uniq | join "," -}}

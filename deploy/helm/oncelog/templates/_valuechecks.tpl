@@ -39,7 +39,8 @@
 {{- $kept := dict
   "metadata" (dict "gatewayBytesMax" 134217728 "restBodiesBytesMax" 67108864 "consumeBytesMax" 134217728)
   "owner" (dict "entryCacheBytesMax" 67108864 "streamBytesMax" 134217728 "dedupBatchesBytesMax" 67108864)
-  "storage" (dict "queueBytesMax" 67108864) -}}
+  "storage" (dict "queueBytesMax" 67108864)
+  "doors" (dict "doorBytesMax" 268435456) -}}
 {{- range $component, $settings := $kept -}}
 {{- $values := get $.Values $component -}}
 {{- $megabytes := include "oncelog.settingMegabytes" (dict "values" $values "settings" $settings) | int -}}
@@ -110,7 +111,7 @@
 
 {{/* Settings are values: a variable of the same name would stand beside the one that the chart sets. */}}
 {{- define "oncelog.checkEnvironments" -}}
-{{- range $component := list "metadata" "owner" "storage" -}}
+{{- range $component := list "metadata" "owner" "storage" "doors" -}}
 {{- range (get $.Values $component).extraEnv -}}
 {{- if hasPrefix "ONCELOG_" .name -}}
 {{- fail (printf "%s.extraEnv has %s: set it as a value, in %s.settings (`helm show values` lists them), and remove it here." $component .name $component) -}}

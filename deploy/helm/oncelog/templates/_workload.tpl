@@ -54,7 +54,7 @@ tolerations:
 {{- include "oncelog.podBasics" . }}
 {{- $selector := include "oncelog.selector" . }}
 {{- $values := .values }}
-{{- $isDeployment := or (has .component (list "metadata" "relay")) (hasPrefix "mirror-" .component) }}
+{{- $isDeployment := or (has .component (list "metadata" "relay" "door")) (hasPrefix "mirror-" .component) }}
 {{- with .values.initContainers }}
 initContainers:
   {{- toYaml . | nindent 2 }}

@@ -29,11 +29,13 @@ class Role(StrEnum):
     METADATA = "metadata"
     STORAGE = "storage"
     OWNER = "owner"
+    DOOR = "door"
 
 
 @dataclass(frozen=True, slots=True)
 class ClusterPlan:
-    """A cluster as requested. port, http_port: of the first metadata service; 0: any free port.
+    """A cluster as requested. port, http_port: of the first metadata service; 0: any free port. pulsar_port: of a door
+    for clients of Pulsar; 0: no door.
 
     redis_url: a running Redis for idempotency keys; empty: as in the environment. light: for tests, with small files;
     the directory says so, because a light cluster has one copy of each message.
@@ -47,6 +49,7 @@ class ClusterPlan:
     http_port: int = 8080
     redis_url: str = ""
     light: bool = False
+    pulsar_port: int = 0
 
     @property
     def zookeeper_data(self) -> Path:
@@ -154,6 +157,18 @@ def owner_processes(plan: ClusterPlan, zookeeper: str) -> list[ProcessPlan]:
         _child(Role.OWNER, number, "oncelog.topic_owner", zookeeper, more=more)
         for number in range(1, plan.owner_count + 1)
     ]
+
+
+def door_process(services: Sequence[ProcessPlan], port: int, *, tls: bool) -> ProcessPlan:
+    """The door for clients of Pulsar, in front of the metadata services among these. tls: the services use TLS, and so
+    does the door."""
+    metadata = [child.command for child in services if child.role is Role.METADATA]
+    addresses = ",".join(f"{HOST}:{command[command.index('--port') + 1]}" for command in metadata)
+    url = f"oncelog{'+tls' if tls else ''}://{addresses}"
+    listening = ("--pulsar-tls" if tls else "--pulsar", f"{HOST}:{port}")
+    health = ("--host", HOST, "--health-port", "0")
+    command = (sys.executable, "-m", "oncelog_doors", "serve", "--url", url, *listening, *health)
+    return ProcessPlan(f"{Role.DOOR}-1", Role.DOOR, command)
 
 
 def process_environment(own: Mapping[str, str], *, redis_url: str = "", light: bool = False) -> dict[str, str]:

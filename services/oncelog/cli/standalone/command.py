@@ -26,14 +26,14 @@ from oncelog.runtime.exception_groups import leaves_of
 from oncelog.runtime.logs import set_up_logs
 from oncelog.runtime.process import ExitCode, Shutdown, run
 
-#: Owners, metadata services and storage nodes drain one after the other, then ZooKeeper.
-_DRAIN_TIMEOUT_MS = int(3 * DRAIN_DEADLINE_S * 1000) + 10_000
+#: A door, owners, metadata services and storage nodes drain one after the other, then ZooKeeper.
+_DRAIN_TIMEOUT_MS = int(4 * DRAIN_DEADLINE_S * 1000) + 10_000
 STORAGE_NODES, OWNERS = 3, 2
 _WELCOME = """\
 oncelog is running: ZooKeeper, {storage} storage node(s), {owners} topic owner(s), {metadata} metadata service(s)
   clients      {url}
   console      {console}
-  REST         {admin_url}/admin/v2/
+  REST         {admin_url}/admin/v2/{pulsar}
   ZooKeeper    {zookeeper}
   data, logs   {data}{note}
   copies       {copies}
@@ -73,6 +73,12 @@ def standalone(
     metadata: Annotated[int, typer.Option(min=1, help="Number of metadata services.")] = 1,
     port: Annotated[int, typer.Option(min=0, max=65535, help="gRPC port for clients; 0: any free port.")] = 6650,
     http_port: Annotated[int, typer.Option(min=0, max=65535, help="REST port; 0: any free port.")] = 8080,
+    pulsar_port: Annotated[
+        int,
+        typer.Option(
+            min=0, max=65535, help="Port for clients of Pulsar; 0: none. It needs the distribution oncelog_doors."
+        ),
+    ] = 0,
     redis: Annotated[
         str,
         typer.Option(help="Address of a running Redis, redis://HOST:PORT/DB, for idempotency keys of HTTP publishers."),
@@ -104,7 +110,7 @@ def standalone(
         raise typer.Exit(explain(error, Console(stderr=True, highlight=False))) from error
     with _directory(data) as directory:
         sizes = (1, 1) if light else (storage_nodes or STORAGE_NODES, owners or OWNERS)
-        plan = ClusterPlan(directory, *sizes, metadata, port, http_port, redis, light)
+        plan = ClusterPlan(directory, *sizes, metadata, port, http_port, redis, light, pulsar_port)
         code = _run(plan, output, temporary=data is None)
     raise typer.Exit(code)
 
@@ -157,6 +163,7 @@ def _announce(status: ClusterStatus, plan: ClusterPlan, output: Output, *, tempo
         metadata=plan.metadata_count,
         url=status.url,
         admin_url=status.admin_url,
+        pulsar=f"\n  Pulsar       {status.pulsar_url}" if status.pulsar_url else "",
         console=status.console_url or "off: ONCELOG_CONSOLE is false",
         zookeeper=status.zookeeper,
         data=plan.data,

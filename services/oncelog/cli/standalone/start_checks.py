@@ -11,6 +11,7 @@ import shutil
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
+from oncelog.cli.extras import DOORS, check_installed
 from oncelog.cli.standalone.cluster_plan import HOST, ClusterPlan, Role, quorums
 from oncelog.cli.standalone.directory import not_writable
 from oncelog.cli.standalone.status import read_status
@@ -18,6 +19,7 @@ from oncelog.cli.standalone.supervisor import StandaloneFailed
 from oncelog.core.errors import IdempotencyUnavailable, InvalidArgument
 from oncelog.core.node.disk_space import refuses_adds
 from oncelog.runtime.settings import (
+    DoorSettings,
     LogStorageSettings,
     MetadataSettings,
     ProcessSettings,
@@ -37,6 +39,8 @@ _DETERMINED = {
     "grpc_port": "use --port for the first metadata service, the others take free ports",
     "rest_port": "use --http-port",
     "health_port": "each process takes a free port, which DIR/standalone.json names",
+    "pulsar_address": "use --pulsar-port",
+    "pulsar_tls_address": "use --pulsar-port: with TLS files it serves TLS",
     "advertised_port": "each process has a port of its own, which it advertises",
     "advertised_addresses": "each process has a port of its own, which it advertises",
     "data_directory": "use --data",
@@ -66,6 +70,9 @@ async def check_start(plan: ClusterPlan, given: Mapping[str, str], own: Mapping[
     settings = load(MetadataSettings, own)
     load(TopicOwnerSettings, own)
     storage = load(LogStorageSettings, own)
+    if plan.pulsar_port:
+        check_installed(DOORS)
+        load(DoorSettings, own)
     check_open_files(resource.getrlimit(resource.RLIMIT_NOFILE)[1])
     find_java()
     find_server_jars()

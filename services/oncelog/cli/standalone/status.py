@@ -1,8 +1,8 @@
 """The status of a standalone cluster, in DIR/standalone.json and for `-o json`.
 
-{"pid", "data", "light", "ready", "url", "admin_url", "console_url", "zookeeper", "processes": [{"name", "role", "pid",
-"state", "restarts", "serving"}]}; pid is null while a process is down; serving has the addresses that the process
-reported; console_url is empty if the console is off.
+{"pid", "data", "light", "ready", "url", "admin_url", "console_url", "pulsar_url", "zookeeper", "processes": [{"name",
+"role", "pid", "state", "restarts", "serving"}]}; pid is null while a process is down; serving has the addresses that
+the process reported; console_url is empty if the console is off, pulsar_url without a door.
 """
 
 import contextlib
@@ -57,6 +57,12 @@ class ClusterStatus:
         return self._http("console")
 
     @property
+    def pulsar_url(self) -> str:
+        """For clients of Pulsar; empty without a door."""
+        scheme = "pulsar+ssl" if self.tls else "pulsar"
+        return next((f"{scheme}://{address}" for address in self._addresses(Role.DOOR, scheme)), "")
+
+    @property
     def zookeeper(self) -> str:
         return ",".join(self._addresses(Role.ZOOKEEPER, "address"))
 
@@ -65,6 +71,7 @@ class ClusterStatus:
             "url": self.url,
             "admin_url": self.admin_url,
             "console_url": self.console_url,
+            "pulsar_url": self.pulsar_url,
             "zookeeper": self.zookeeper,
         }
         return {"pid": self.pid, "data": self.data, "light": self.light, "ready": self.ready, **addresses} | {

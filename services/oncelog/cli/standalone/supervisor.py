@@ -4,8 +4,9 @@ All processes start together, because each waits for what it needs: ZooKeeper, t
 Their ports are reserved before. The metadata services create the cluster in ZooKeeper as everywhere else, once every
 storage node has answered that its directory is empty; only if the directory has no data of any storage node. If storage
 nodes have data and ZooKeeper has none, or is older, the processes wait until an operator restores it.
-Stop order: owners first, because closing a topic needs storage nodes and ZooKeeper; then metadata services, storage
-nodes and ZooKeeper. Each step has a deadline. If the supervisor is killed, its processes stop, too (`orphan_guard`).
+Stop order: the door first, so that its clients get their answers; owners, because closing a topic needs storage nodes
+and ZooKeeper; then metadata services, storage nodes and ZooKeeper. Each step has a deadline. If the supervisor is
+killed, its processes stop, too (`orphan_guard`).
 """
 
 import asyncio
@@ -115,6 +116,8 @@ class Supervisor:
         with self._claims:
             self._zookeeper.port = self._take_port(0)
             children = self._children(processes(self.plan, self._zookeeper.address))
+            if self.plan.pulsar_port:
+                children.append(plans.door_process(children, self._take_port(self.plan.pulsar_port), tls=self._tls))
             self._name_storage_nodes(children)
             self._rest = plans.rest_address(children)
             try:
@@ -159,8 +162,13 @@ class Supervisor:
                 for child in self._processes
             ),
         ]
-        tls = bool(self.environment.get(variable("tls_certificate_file")))
-        return ClusterStatus(os.getpid(), str(self.plan.data), self._ready, processes, tls, self.plan.light, self._rest)
+        return ClusterStatus(
+            os.getpid(), str(self.plan.data), self._ready, processes, self._tls, self.plan.light, self._rest
+        )
+
+    @property
+    def _tls(self) -> bool:
+        return bool(self.environment.get(variable("tls_certificate_file")))
 
     async def _start(
         self, wanted: Sequence[ProcessPlan], tasks: asyncio.TaskGroup, stopping: Callable[[], bool], *, lost: bool
@@ -236,8 +244,8 @@ class Supervisor:
         except (OSError, OverflowError) as error:
             reason = "it is above 65535" if isinstance(error, OverflowError) else _port_fault(error)
             raise InvalidArgument(
-                f"port {port} of {plans.HOST} cannot be used, {reason}: name another one with --port (gRPC) or "
-                "--http-port (REST), or 0 for any free port",
+                f"port {port} of {plans.HOST} cannot be used, {reason}: name another one with --port (gRPC), "
+                "--http-port (REST) or --pulsar-port; the first two may be 0, for any free port",
                 field="port",
                 port=port,
             ) from error
@@ -246,7 +254,7 @@ class Supervisor:
         return port_of(claim)
 
     async def _drain(self) -> None:
-        for role in (Role.OWNER, Role.METADATA, Role.STORAGE):
+        for role in (Role.DOOR, Role.OWNER, Role.METADATA, Role.STORAGE):
             ending = [child.stop(DRAIN_DEADLINE_S) for child in self._processes if child.plan.role is role]
             await asyncio.gather(*ending)
 

@@ -8,7 +8,13 @@ from oncelog.client.network.epochs import OwnerEpochs
 from oncelog.client.network.owner_stream import OwnerStream
 from oncelog.core.errors import SessionEnded
 from oncelog.core.ids import SessionNumber
-from oncelog.core.sdk.producer.events import BatchesAnswered, ProducerEvent, SessionClosedByOwner, SessionDedupToggled
+from oncelog.core.sdk.producer.events import (
+    BatchesAnswered,
+    NameIsWanted,
+    ProducerEvent,
+    SessionClosedByOwner,
+    SessionDedupToggled,
+)
 from oncelog.core.sdk.producer.opening import OpenRefused, ProducerGranted
 from oncelog.rpc.channel import Channel
 from oncelog.rpc.codecs.owner_codec import (
@@ -35,17 +41,20 @@ class _Outbox:
 
     opens: list[OpenRequest] = field(default_factory=list)
     closes: list[SessionNumber] = field(default_factory=list)
+    closes_keeping: list[SessionNumber] = field(default_factory=list)
+    held: list[SessionNumber] = field(default_factory=list)
     cancels: list[int] = field(default_factory=list)
     batches: deque[tuple[SessionNumber, int, bytes]] = field(default_factory=deque)
     batches_bytes: int = 0
 
     def clear(self) -> None:
         self.opens, self.closes, self.cancels, self.batches_bytes = [], [], [], 0
+        self.closes_keeping, self.held = [], []
         self.batches.clear()
 
     def take(self) -> PublishFrame | None:
         """The next frame, or None when nothing waits."""
-        if not (self.batches or self.opens or self.closes or self.cancels):
+        if not (self.batches or self.opens or self.closes or self.cancels or self.closes_keeping or self.held):
             return None
         sessions: list[SessionNumber] = []
         requests: list[int] = []
@@ -62,9 +71,13 @@ class _Outbox:
             blobs.append(data)
         self.batches_bytes -= size_bytes
         cancels = self.cancels[:CLOSES_MAX]
-        frame = PublishFrame(sessions, requests, blobs, self.opens[:OPENS_MAX], self.closes[:CLOSES_MAX], cancels)
+        frame = PublishFrame(
+            sessions, requests, blobs, self.opens[:OPENS_MAX], self.closes[:CLOSES_MAX], cancels,
+            self.closes_keeping[:CLOSES_MAX], self.held[:CLOSES_MAX],
+        )  # fmt: skip
         self.opens, self.closes = self.opens[OPENS_MAX:], self.closes[CLOSES_MAX:]
         self.cancels = self.cancels[CLOSES_MAX:]
+        self.closes_keeping, self.held = self.closes_keeping[CLOSES_MAX:], self.held[CLOSES_MAX:]
         return frame
 
 
@@ -108,10 +121,16 @@ class PublishStream(OwnerStream[ProducerEvent, PublishFrame, ReceivedAnswers]):
                 outbox.batches_bytes += len(data)
             self._wake.set()
 
-    def end_session(self, session: SessionNumber) -> None:
+    def end_session(self, session: SessionNumber, *, keeps_name: bool) -> None:
         if self.alive and self._sessions.pop(session, None) is not None:
-            self._outbox.closes.append(session)
+            (self._outbox.closes_keeping if keeps_name else self._outbox.closes).append(session)
             self._part(session)
+            self._wake.set()
+
+    def hold_name(self, session: SessionNumber) -> None:
+        """Tell the owner that the client of this session is there."""
+        if self.alive and session in self._sessions:
+            self._outbox.held.append(session)
             self._wake.set()
 
     @property
@@ -132,7 +151,7 @@ class PublishStream(OwnerStream[ProducerEvent, PublishFrame, ReceivedAnswers]):
                 callback()
 
     def _dispatch(self, answer: ReceivedAnswers) -> None:
-        """In the frame's order: granted, denied, answers, switched, ended."""
+        """In the frame's order: granted, denied, answers, switched, wanted, ended."""
         for granted in answer.granted:
             self._granted(granted)
         for denied in answer.denied:
@@ -147,6 +166,9 @@ class PublishStream(OwnerStream[ProducerEvent, PublishFrame, ReceivedAnswers]):
             holder = self._sessions.get(switched.session)
             if holder is not None:
                 holder.feed(SessionDedupToggled(switched.session, not switched.off))
+        for wanted in answer.wanted:
+            if (holder := self._sessions.get(wanted)) is not None:
+                holder.feed(NameIsWanted(wanted))
         for ended in answer.ended:
             self._ended(ended)
 
@@ -154,6 +176,9 @@ class PublishStream(OwnerStream[ProducerEvent, PublishFrame, ReceivedAnswers]):
         self._epochs.learn(granted.topic_id, granted.owner_epoch)
         asked = self._openings.pop(granted.open_id, None)
         if asked is None:
+            # It may be of a client of a gateway that comes back. Of others the owner keeps no name, and an owner of an
+            # older version knows `closes` only.
+            self._outbox.closes_keeping.append(granted.session)
             self._outbox.closes.append(granted.session)
             self._wake.set()
             return
@@ -171,6 +196,7 @@ class PublishStream(OwnerStream[ProducerEvent, PublishFrame, ReceivedAnswers]):
                 granted.message_bytes_max,
                 deduplication=not granted.deduplication_off,
                 growths=granted.growths,
+                for_client=granted.for_client,
             )
         )
 

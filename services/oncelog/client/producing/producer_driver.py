@@ -13,7 +13,16 @@ from oncelog.client.producing.pending_results import PendingResults
 from oncelog.core.ids import INSTANCE_ID_BYTES, InstanceId
 from oncelog.core.names import TopicName
 from oncelog.core.sdk.owner_attempts import FailSession, LookUp, StartSessionTimer, TimerKey, TimerKind
-from oncelog.core.sdk.producer.events import Complete, Fail, ProducerEffect, ProducerEvent, ReportOpen
+from oncelog.core.sdk.producer.events import (
+    ClientIsThere,
+    Complete,
+    Fail,
+    HoldName,
+    ProducerEffect,
+    ProducerEvent,
+    ReportOpen,
+    ReportWanted,
+)
 from oncelog.core.sdk.producer.opening import CloseSession, OpenProducer, ProducerSettings, WithdrawOpening
 from oncelog.core.sdk.producer.pending_batches import SendBatches
 from oncelog.core.sdk.producer.session import ProducerSession
@@ -40,6 +49,8 @@ class ProducerDriver(SessionDriver[ProducerEvent, ProducerEffect, PublishStream]
         self.results = PendingResults(str(topic), rules)
         #: {attempt: the open id of its request on its stream}, of the latest attempt only
         self._open_ids: dict[int, int] = {}
+        #: called when another client wants the name of the gateway's client; the answer is ClientIsThere, or a close
+        self.wanted: Callable[[], None] = lambda: self.feed(ClientIsThere())
         self._has_deadlines = settings.send_timeout_ms is not None
 
     @property
@@ -70,7 +81,12 @@ class ProducerDriver(SessionDriver[ProducerEvent, ProducerEffect, PublishStream]
                         self._streams[attempt].withdraw(open_id)
                 case CloseSession():
                     if (stream := self._streams.get(effect.attempt)) is not None:
-                        stream.end_session(effect.session)
+                        stream.end_session(effect.session, keeps_name=effect.keeps_name)
+                case ReportWanted():
+                    self.wanted()
+                case HoldName():
+                    if (stream := self._streams.get(effect.attempt)) is not None:
+                        stream.hold_name(effect.session)
                 case StartSessionTimer():
                     self._timers.start(effect)
 
@@ -89,5 +105,6 @@ class ProducerDriver(SessionDriver[ProducerEvent, ProducerEffect, PublishStream]
             effect.on_behalf_of,
             effect.growths,
             effect.initial_mark,
+            effect.client,
         )
         self._open_ids = {effect.attempt: self._streams[effect.attempt].open(request, self.feed, effect.attempt)}

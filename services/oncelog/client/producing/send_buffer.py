@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from oncelog.client.values.results import SendResult
 from oncelog.core.errors import InvalidArgument, OncelogError
@@ -15,6 +15,7 @@ from oncelog.core.sdk.producer.sequence_ids import BatchIds, pack_sequence_ids
 MESSAGE_OVERHEAD_BYTES = 96
 
 Properties = Mapping[str, str]
+ResultT = TypeVar("ResultT")
 #: Called once, with a result or with an error.
 SendCallback = Callable[[SendResult | None, OncelogError | None], None]
 SendReceiver = asyncio.Future[SendResult] | SendCallback
@@ -160,7 +161,9 @@ def check_callback(callback: object) -> None:
         raise InvalidArgument(message, field="on_result").of_send(stored=False)
 
 
-def call(callback: SendCallback, result: SendResult | None, error: OncelogError | None) -> None:
+def call(
+    callback: Callable[[ResultT | None, OncelogError | None], None], result: ResultT | None, error: OncelogError | None
+) -> None:
     """Call an application's callback. What it raises goes to the event loop's exception handler, as asyncio does for
     callbacks of futures; so does a CancelledError, which nobody asked for. The other messages get their results."""
     try:
@@ -169,7 +172,7 @@ def call(callback: SendCallback, result: SendResult | None, error: OncelogError 
         _report(callback, raised)
 
 
-def _report(callback: SendCallback, error: BaseException) -> None:
+def _report(callback: Callable[..., None], error: BaseException) -> None:
     asyncio.get_running_loop().call_exception_handler(
         {"message": f"the callback {callback!r} of a message failed", "exception": error}
     )

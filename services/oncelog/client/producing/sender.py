@@ -23,6 +23,7 @@ from oncelog.client.producing.message_arguments import (
     pack_columns,
     plain_bytes,
 )
+from oncelog.client.producing.packed_entries import PackedEntry
 from oncelog.client.producing.pending_results import PendingList, PendingMessages, PendingResult
 from oncelog.client.producing.producer_driver import ProducerDriver
 from oncelog.client.producing.send_buffer import (
@@ -45,6 +46,7 @@ from oncelog.core.formats.batch import Buffer
 from oncelog.core.formats.columns import encode_values
 from oncelog.core.formats.compression import Compression, compress_payload, require
 from oncelog.core.formats.entry import SequenceMode
+from oncelog.core.formats.opening import OnConflict
 from oncelog.core.names import TopicName
 from oncelog.core.sdk.owner_attempts import CloseWanted, OpenWanted
 from oncelog.core.sdk.producer.chunked_send import ChunkedSend, chunked_bytes_max
@@ -58,6 +60,8 @@ PACK_SPAN = "publish pack"
 logger = logging.getLogger(__name__)
 
 CompressionName: TypeAlias = Literal["zlib", "zstd", "lz4"]
+MODES = {"monotonic": SequenceMode.MONOTONIC, "contiguous": SequenceMode.CONTIGUOUS}
+CONFLICTS: dict[str, OnConflict] = {"fence": OnConflict.FENCE, "refuse": OnConflict.REFUSE}
 _COMPRESSIONS: dict[str | None, Compression] = {
     None: Compression.NONE, "zlib": Compression.ZLIB, "zstd": Compression.ZSTD, "lz4": Compression.LZ4,
 }  # fmt: skip
@@ -141,6 +145,8 @@ class Sender:
         self._tracer = application_tracer()
         #: done after the session's next event; made when a caller waits
         self._change: asyncio.Future[None] | None = None
+        #: done when the producer has ended; made when a caller waits
+        self._end: asyncio.Future[None] | None = None
         self._pump_due = False
         self._topic = topic
         self._warned_of_dedup = False
@@ -336,6 +342,22 @@ class Sender:
                 self._send_batch(pending.batch(len(ids)), payload, len(ids), pack_sequence_ids(ids))
         return await pending.result(self.driver, unsent=0)
 
+    def send_packed(self, entry: PackedEntry, result: PendingResult) -> None:
+        """Give the session one batch as it is. Raises TooManyRequests without room, and the error that ended the
+        producer."""
+        self._check_loop()
+        if self.core.error is not None:
+            raise self.core.error.of_send(stored=False)
+        if self.lock.taken or not self.has_room(len(entry.payload)):
+            raise self.no_room()
+        self._number_by(explicit=True)
+        self.driver.feed(
+            BatchReady(
+                self.driver.results.add(result), entry.payload, entry.count, entry.ids, entry.publish_time_ms,
+                payload_format=entry.payload_format, unit=entry.unit,
+            )
+        )  # fmt: skip
+
     def _pump(self) -> None:
         """Pack the gathered messages, if the session can take them now."""
         self._pump_due = False
@@ -422,15 +444,26 @@ class Sender:
         self._pack_gathered()
         await self.driver.results.all_answered()
 
-    def close(self, error: OncelogError) -> None:
+    async def ended(self) -> OncelogError:
+        """Return the error that ends this producer, when it does."""
+        if self.core.error is None:
+            if self._end is None:
+                self._end = asyncio.get_running_loop().create_future()
+            await asyncio.shield(self._end)
+        assert self.core.error is not None, "the producer has ended"
+        return self.core.error
+
+    def close(self, error: OncelogError, *, gives_up_name: bool = True) -> None:
         """End the producer: gathered messages fail with `error`, batches in flight with ProducerClosed."""
         self._buffer.fail_all(error)
-        self.driver.feed(CloseWanted())
+        self.driver.feed(CloseWanted(gives_up_name))
 
     def _session_changed(self) -> None:
         """The session has handled an event."""
         if self.core.error is not None:
             self._buffer.fail_all(self.core.error)
+            if self._end is not None and not self._end.done():
+                self._end.set_result(None)
         if not self.core.deduplication and not self._warned_of_dedup:
             self._warned_of_dedup = True
             logger.warning(

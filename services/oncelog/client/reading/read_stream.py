@@ -168,6 +168,11 @@ class ReadStream:
         return bool(self._arrived)
 
     @property
+    def next_position(self) -> Position | None:
+        """Of the entry that is taken next; None when none was received."""
+        return self._arrived[0].stored.entry.position if self._arrived else None
+
+    @property
     def trouble(self) -> OncelogError | None:
         """Why the latest stream ended, for the error of a read that times out."""
         return self._state.trouble

@@ -31,6 +31,24 @@ class ProducerInstance(NamedTuple):
     generation: Generation
 
 
+class ClientToken(NamedTuple):
+    """What a client of a gateway was granted, and presents when it comes back: see `client_token`."""
+
+    generation: Generation
+    check: int
+
+
+class GatewayClient(NamedTuple):
+    """The client for which a gateway opens a producer.
+
+    epoch: higher than that of each former opening of the client; None: the client does not count them, so the later one
+    wins. token: None: it wants a new instance, or the gateway resumes a session of its own.
+    """
+
+    epoch: int | None = None
+    token: ClientToken | None = None
+
+
 class Lease(NamedTuple):
     """What a request for a lease says. producer_id None: a new producer. generation: the current one renews the lease;
     None: the next one is granted, which fences the holder. lifetime_ms: as `lease_ms` gives it; 0: as the policies say,
@@ -53,6 +71,7 @@ class ProducerOpening:
     growths: recorded for a new name, see ProducerOpened. lease: what is asked for; then neither name nor resume nor
     present is given. peer: host:port of the client; empty: unknown. initial_mark:
     of a new name: ids up to it count as stored, because another cluster has stored them (hazard producer-fails-over).
+    client: whom a gateway opens it for; None: not of a gateway.
     """
 
     call: int
@@ -70,6 +89,7 @@ class ProducerOpening:
     producers_elsewhere: int = 0
     peer: str = ""
     initial_mark: SequenceId = NO_SEQUENCE
+    client: GatewayClient | None = None
 
 
 class Leased(NamedTuple):
@@ -85,7 +105,7 @@ class Leased(NamedTuple):
 
 class Granted(NamedTuple):
     """An open session. final: the grant is durable, so no other session can change last_sequence_id. growths: as
-    recorded when the name was first opened."""
+    recorded when the name was first opened. for_client: of a gateway."""
 
     session: SessionNumber
     name: str
@@ -93,3 +113,4 @@ class Granted(NamedTuple):
     last_sequence_id: SequenceId
     final: bool
     growths: int = 0
+    for_client: bool = False

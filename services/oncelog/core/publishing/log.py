@@ -21,6 +21,7 @@ from oncelog.core.formats.entry import (
     encode_given_up,
     encode_opened,
 )
+from oncelog.core.formats.opening import GatewayClient, ProducerOpening
 from oncelog.core.formats.outcome import Outcome
 from oncelog.core.formats.producers_aged import ProducersAged, encode_aged
 from oncelog.core.ids import EntryId, Position, SessionNumber
@@ -39,7 +40,7 @@ class PendingBatchAnswer(NamedTuple):
 @dataclass(slots=True)
 class InFlight:
     """One entry handed to the ledger. batch, chunk, grant or aged is set, except for a GivenUp; call: the request that
-    a grant or a renewal answers. peer: its client, as in ProducerOpening."""
+    a grant or a renewal answers. peer, client: as in its ProducerOpening."""
 
     header: EntryHeader
     position: Position
@@ -49,6 +50,7 @@ class InFlight:
     aged: ProducersAged | None = None
     call: int | None = None
     peer: str = ""
+    client: GatewayClient | None = None
     waiting: list[PendingBatchAnswer] = field(default_factory=list)
 
 
@@ -86,9 +88,10 @@ class TopicLog:
         entry.chunk = chunk
         return entry
 
-    def append_grant(self, grant: ProducerOpened, *, call: int, peer: str) -> InFlight:
+    def append_grant(self, grant: ProducerOpened, event: ProducerOpening) -> InFlight:
+        """event: the request that it answers."""
         entry = self._append(EntryKind.PRODUCER_OPENED, encode_opened(grant), skip_first=0, count=0)
-        entry.grant, entry.call, entry.peer = grant, call, peer
+        entry.grant, entry.call, entry.peer, entry.client = grant, event.call, event.peer, event.client
         self.table.granting(grant, position=entry.position)
         return entry
 

@@ -11,7 +11,7 @@ from typing import NamedTuple
 from oncelog.core.errors import SessionEnded
 from oncelog.core.formats.entry import ProducerOpened
 from oncelog.core.formats.opening import ProducerOpening
-from oncelog.core.ids import InstanceId
+from oncelog.core.ids import InstanceId, SessionNumber
 from oncelog.core.publishing.log import InFlight
 
 
@@ -32,17 +32,27 @@ def superseded() -> SessionEnded:
     return SessionEnded("a newer request of the same producer instance replaced this one: open again")
 
 
+class HolderNews(NamedTuple):
+    """What is known of the client of a gateway that has this session. lives: its gateway says that it is there; False:
+    the gateway has said nothing in time."""
+
+    session: SessionNumber
+    lives: bool
+
+
 @dataclass(slots=True)
 class Opening:
     """A request that waits. read_begun, confirmed: as of a session, see `sessions.TopicSession`.
 
-    place: its number in the queue, which a repeat keeps. event: the newest request of the instance.
+    place: its number in the queue, which a repeat keeps. event: the newest request of the instance. holder: what
+    this request has learnt about the client that holds its name.
     """
 
     place: int
     event: ProducerOpening
     read_begun: bool = False
     confirmed: bool = False
+    holder: HolderNews | None = None
 
 
 class OpeningQueue:
@@ -78,7 +88,7 @@ class OpeningQueue:
             former = opening.event.call
             del self._of_call[former]
             # A read of the topic record that began before this request proves nothing for it.
-            opening.event, opening.read_begun, opening.confirmed = event, False, False
+            opening.event, opening.read_begun, opening.confirmed, opening.holder = event, False, False, None
         self._of_call[event.call] = place
         return opening, former
 
@@ -126,7 +136,7 @@ class GrantsInFlight:
         entry = self._of_requester.get(requester) if requester is not None else None
         if entry is None or entry.grant is None or entry.grant.mode is not event.mode:
             return False, None
-        former, entry.call, entry.peer = entry.call, event.call, event.peer
+        former, entry.call, entry.peer, entry.client = entry.call, event.call, event.peer, event.client
         if former is not None:
             del self._of_call[former]
         self._of_call[event.call] = entry

@@ -3,53 +3,55 @@
     by name          an entry of the log grants the next generation; the answer follows when that entry is durable
     by a new name    a producer id is allocated first, from blocks that never repeat an id
     resume, present  the same instance continues, if its generation is still the current one
+    a token          the client of a gateway continues in a new session, or is a new instance (`client_order`)
     a repeat         by the instance that holds the current generation: the same grant, with a new session
     a lease          the same without a session: a new producer, the next generation, or, for who proves the current
                      one, a longer life (`expiry`). A repeat whose generation was fenced since gets the next one
 
 A request waits while no ledger is open, while a grant for its producer is in flight, and, before it is refused, until
 the topic record was read again, because a deposed owner must not refuse a request. A request that fences no other
-instance also waits while the holder of the name may still come back after a takeover (see `returning`). A repeat
+instance also waits while the holder of the name may still come back after a takeover (see `returning`), or while it is
+unknown whether the client of a gateway still holds it (see `names`). A repeat
 replaces the earlier request of its instance, or becomes the recipient of the grant in flight that the earlier request
 led to, so no instance ever fences itself. A request that its client withdrew grants nothing.
-
-Each request that needs a producer id allocates one. Ids go to the waiting requests in order; an id whose request has
-gone is kept for the next request.
 """
-
-from collections import deque
-from itertools import islice
 
 from oncelog.core.errors import (
     InvalidArgument,
     InvariantViolated,
-    ModeMismatch,
     OncelogError,
-    PermissionDenied,
-    ProducerBusy,
     ProducerExpired,
-    ProducerFenced,
     SessionEnded,
     UnknownProducer,
 )
-from oncelog.core.formats.entry import ADDRESS_BYTES_MAX, GIVEN_UP_GENERATIONS, ProducerOpened, SequenceMode
-from oncelog.core.formats.opening import Granted, Lease, Leased, OnConflict, ProducerInstance, ProducerOpening
+from oncelog.core.formats.entry import ProducerOpened
+from oncelog.core.formats.opening import (
+    ClientToken,
+    GatewayClient,
+    Granted,
+    Lease,
+    Leased,
+    OnConflict,
+    ProducerInstance,
+    ProducerOpening,
+)
 from oncelog.core.formats.producers_aged import ProducersAged, Renewal
-from oncelog.core.ids import GENERATION_MAX, NO_INSTANCE, Generation, OwnerEpoch, ProducerId, TopicId
+from oncelog.core.ids import GENERATION_MAX, Generation, OwnerEpoch, ProducerId, TopicId
 from oncelog.core.policies.topic_policies import TopicPolicies
+from oncelog.core.publishing import opening_errors
+from oncelog.core.publishing.client_order import SessionClient, TokenVerdict
 from oncelog.core.publishing.dedup_state import assigned_name
 from oncelog.core.publishing.dedup_table import DedupTable
 from oncelog.core.publishing.expiry import Presence, ProducerExpiry
+from oncelog.core.publishing.held_names import HeldNames
 from oncelog.core.publishing.log import InFlight, TopicLog
 from oncelog.core.publishing.opening_queue import GrantsInFlight, Opening, OpeningQueue, superseded
+from oncelog.core.publishing.opening_rules import OpeningRules, address_of, client_of
+from oncelog.core.publishing.producer_ids import ProducerIds
 from oncelog.core.publishing.reconnect_grace import ReconnectGrace
 from oncelog.core.publishing.sessions import BlockedOn, Sessions
-from oncelog.core.topic_events.effects import AllocateProducerId, AnswerOpen, SessionFenced, Step
-from oncelog.core.topic_events.events import OpeningAbandoned, ProducerIdAllocated, ProducerIdRefused
-
-#: So many of the requests that need an id are tried when one arrives. The first one takes it, unless it waits for
-#: something else meanwhile.
-_TRIED_MAX = 64
+from oncelog.core.topic_events.effects import AnswerOpen, SessionFenced, Step
+from oncelog.core.topic_events.events import NameHeld, OpeningAbandoned, ProducerIdAllocated, ProducerIdRefused
 
 
 class Openings:
@@ -70,16 +72,12 @@ class Openings:
         self.waiting = OpeningQueue()
         self.granting = GrantsInFlight()
         self.returning = ReconnectGrace(owner_epoch, names_known=bool(sessions.log.table.state.producers))
+        self.names = HeldNames(step, owner_epoch)
+        self.rules = OpeningRules(topic_id, sessions, self.names)
         presence = Presence(sessions.connected, self.returning.awaits, sessions.left)
         self.expiry = ProducerExpiry(step, sessions.log, presence, policies.lifetimes)
         self.caps = policies.caps
-        #: {place: opening} of those that wait for a producer id, in order
-        self._needing: dict[int, Opening] = {}
-        #: ids that no request needed when they arrived
-        self._free: deque[ProducerId] = deque()
-        #: numbers of the allocations without an answer; how many there were
-        self._allocating: dict[int, None] = {}
-        self._allocations = 0
+        self.ids = ProducerIds(step)
 
     @property
     def log(self) -> TopicLog:
@@ -92,7 +90,7 @@ class Openings:
     @property
     def producers_count(self) -> int:
         """Those that are known, and those that are being opened."""
-        return len(self.table.state.producers) + self.granting.new_count + len(self._needing)
+        return len(self.table.state.producers) + self.granting.new_count + len(self.ids.needing)
 
     def follow(self, policies: TopicPolicies) -> None:
         """The policies have changed, or are known now."""
@@ -140,7 +138,8 @@ class Openings:
         """Remove the request from those that wait."""
         opening = self.waiting.remove(call)
         if opening is not None:
-            self._needing.pop(opening.place, None)
+            self.ids.left(opening)
+            self.names.left(opening)
 
     # --- the same instance again --------------------------------------------------------------------------------------
 
@@ -154,68 +153,111 @@ class Openings:
             return InvalidArgument(f"generation {generation} was never granted", field="generation", limit=current)
         if not durable:
             return None
-        foreign = self._foreign(event, pid)
-        if foreign is not None:
+        if (foreign := self.rules.foreign(event, pid)) is not None:
             return foreign
         if generation < current:
-            return self._superseded(pid, generation, current)
+            return self.rules.fenced(pid, generation, current)
         producer = self.table.state.producers[pid]
-        if producer.instance_id != event.instance_id and not producer.lifetime_ms:
-            return ProducerFenced(_fenced_by(current), current=current)
+        if (late := self.rules.late(event, pid)) is not None:
+            return late
+        if event.client is None and producer.instance_id != event.instance_id and not producer.lifetime_ms:
+            return opening_errors.fenced_by(current)  # what a gateway presents proves it as well
         if producer.mode is not event.mode:
-            return _mode_mismatch(producer.name, producer.mode)
+            return opening_errors.mode_mismatch(producer.name, producer.mode)
         self._go_on(event, pid, final=False)
         return None
-
-    def _superseded(self, pid: ProducerId, generation: Generation, current: Generation) -> ProducerFenced:
-        """No newer instance need be there: after a loss nobody holds the name, and its messages may be lost."""
-        nobody = self.table.state.producers[pid].instance_id == NO_INSTANCE
-        if nobody and current - generation >= GIVEN_UP_GENERATIONS:
-            return ProducerFenced(_GIVEN_UP, current=current)
-        return ProducerFenced(_fenced_by(current), current=current)
 
     def _go_on(self, event: ProducerOpening, pid: ProducerId, *, final: bool) -> None:
         """A new session of the instance that holds the current generation."""
         self._leave(event.call)
         producer = self.table.state.producers[pid]
         instance = ProducerInstance(pid, producer.generation)
-        replaced = SessionEnded("the same instance opened another session")
-        self._grant_session(event.call, producer.name, instance, replaced, final=final, peer=event.peer)
+        ended = self.rules.superseding(event, pid) or SessionEnded("the same instance opened another session")
+        client = client_of(event.client, event.instance_id)
+        self._grant_session(event.call, producer.name, instance, ended, final=final, peer=event.peer, client=client)
 
-    def _holds(self, event: ProducerOpening, pid: ProducerId) -> bool:
-        """Whether this instance has the current generation by a durable grant."""
-        _, durable = self.table.generation_of(pid)
-        return durable and bool(event.instance_id) and self.table.state.producers[pid].instance_id == event.instance_id
+    # --- clients of gateways ------------------------------------------------------------------------------------------
+
+    def _come_back(self, opening: Opening, pid: ProducerId, token: ClientToken) -> OncelogError | None:
+        """A client presents the token of this producer. Returns why it is refused; None: it is answered, or waits."""
+        event = opening.event
+        if (foreign := self.rules.foreign(event, pid)) is not None:
+            return foreign
+        current, durable = self.table.generation_of(pid)
+        if not durable:
+            return None
+        if token.generation < current:
+            return self.rules.fenced(pid, token.generation, current)
+        if (late := self.rules.late(event, pid)) is not None:
+            return late
+        if self.table.mode_of(pid) is not event.mode:
+            return opening_errors.mode_mismatch(event.name, self.table.mode_of(pid))
+        if self.table.settled(pid):
+            self._go_on(event, pid, final=True)
+            return None
+        superseded = self.rules.superseding(event, pid)
+        if superseded is not None:  # it must send nothing more
+            self.sessions.end_of(pid, superseded)
+        self.names.settles(opening, pid)
+        return None
+
+    def name_held(self, event: NameHeld) -> None:
+        """A gateway says that its client is there."""
+        session = self.sessions.open_sessions.get(event.session)
+        if session is not None:
+            self.names.held(session)
+
+    def end_step(self) -> None:
+        """Try again what waits for a name about whose holder something has changed."""
+        while self.names.changed or self.sessions.parted:
+            for session, keeps_name in self.sessions.take_parted():
+                self.names.ends(session, keeps_name=keeps_name)
+            changed = self.names.take_changed()
+            for opening in self.waiting if changed else ():
+                pid = self.rules.producer_id_of(opening.event)
+                if pid in changed:
+                    opening.holder = changed[pid] or opening.holder
+                    self._open(opening)
 
     # --- by name ------------------------------------------------------------------------------------------------------
 
     def _open_by_name(self, opening: Opening) -> OncelogError | None:
         """Returns why it is refused; None: it is answered, granted, or waits."""
         event = opening.event
-        pid = self._producer_id_of(event)
+        pid = self.rules.producer_id_of(event)
         if event.present is not None:
             if pid != event.present.producer_id:
                 return ProducerExpired(
                     "the log has forgotten this producer, so its pending batches cannot be checked: open a new producer"
                 )
             return self._resume(event)
+        token = None if event.client is None else event.client.token
+        if token is not None:
+            verdict = self.rules.verdict_on(token, pid)
+            if verdict is TokenVerdict.NEWER and not opening.confirmed:
+                self._step.reads_ownership = True
+                return None
+            if pid is not None and verdict not in (TokenVerdict.NEWER, TokenVerdict.OF_ANOTHER):
+                return self._come_back(opening, pid, token)
         if pid is None:
             return self._bind(opening)
-        self._needing.pop(opening.place, None)
-        foreign = self._foreign(event, pid)
-        if foreign is not None:
+        self.ids.left(opening)
+        if (foreign := self.rules.foreign(event, pid)) is not None:
             return foreign
         if self.table.mode_of(pid) is not event.mode:
-            return _mode_mismatch(event.name, self.table.mode_of(pid))
-        if self._holds(event, pid):
+            return opening_errors.mode_mismatch(event.name, self.table.mode_of(pid))
+        if self.rules.holds(event, pid):
+            if (late := self.rules.late(event, pid)) is not None:
+                return late
             # A durable grant means that no older batch is in flight, and this generation has sent none.
             self._go_on(event, pid, final=self.table.settled(pid))
             return None
         if event.on_conflict is OnConflict.REFUSE:
-            if self.sessions.connected(pid):
-                message = f"another instance of {event.name!r} is connected"
-                return ProducerBusy(f"{message}: wait until it ends, or open with on_conflict='fence'")
-            if self.returning.awaits(pid):
+            session = self.sessions.session_of(pid)
+            there = False if session is None else self.names.is_there(session, opening)
+            if there:
+                return opening_errors.busy(event.name)
+            if there is None or (session is None and (self.returning.awaits(pid) or self.names.keeps(pid))):
                 return None
         generation, durable = self.table.generation_of(pid)
         if not durable:
@@ -225,30 +267,14 @@ class Openings:
         self._grant(opening, str(event.name), pid, Generation(generation + 1))
         return None
 
-    def _foreign(self, event: ProducerOpening, pid: ProducerId) -> PermissionDenied | None:
-        """The refusal for a name that belongs to another role: it belongs to the first role that opened it."""
-        owner = self.table.role_of(pid)
-        if not owner or owner == event.role or event.takes_any_name:
-            return None
-        message = (
-            f"producer name {event.name!r} belongs to role {owner}: choose another name, or have role {event.role} "
-            "granted the right admin in the namespace"
-        )
-        return PermissionDenied(message, role=owner)
-
-    def _producer_id_of(self, event: ProducerOpening) -> ProducerId | None:
-        if event.name is not None:
-            return self.table.producer_id_of(event.name)
-        return self.table.state.unnamed.get(event.instance_id)
-
     def _bind(self, opening: Opening) -> OncelogError | None:
         """Bind a new name to a free producer id, or allocate one. Returns why it gets none."""
-        if self.caps is not None and opening.place not in self._needing:
+        if self.caps is not None and opening.place not in self.ids.needing:
             refusal = self.caps.refusal(self.producers_count, opening.event.producers_elsewhere)
             if refusal is not None:
                 return refusal
-        while self._free:
-            pid = self._free.popleft()
+        while self.ids.free:
+            pid = self.ids.free.popleft()
             if self.table.knows(pid):
                 raise InvariantViolated(f"producer id {pid} was issued twice")
             name = opening.event.name if opening.event.name is not None else assigned_name(pid)
@@ -256,30 +282,19 @@ class Openings:
                 self._grant(opening, name, pid, Generation(1))
                 return None
             # A producer chose the name that this id would get, so the id is not used.
-        self._needing[opening.place] = opening
-        if len(self._allocating) < len(self._needing):
-            self._allocations += 1
-            self._allocating[self._allocations] = None
-            self._step.emit(AllocateProducerId(self._allocations))
+        self.ids.need(opening)
         return None
 
     def allocated(self, event: ProducerIdAllocated) -> None:
         """A new id, for the first opening that needs one."""
-        if event.allocation not in self._allocating:
-            return
-        del self._allocating[event.allocation]
-        self._free.append(event.producer_id)
-        for opening in list(islice(self._needing.values(), _TRIED_MAX)):
-            if not self._free:
+        for opening in self.ids.allocated(event):
+            if not self.ids.free:
                 break
             self._open(opening)
 
     def refused(self, event: ProducerIdRefused) -> None:
         """No id is available: the first opening that needs one fails, and nothing else does."""
-        if event.allocation not in self._allocating:
-            return
-        del self._allocating[event.allocation]
-        opening = next(iter(self._needing.values()), None)
+        opening = self.ids.refused(event)
         if opening is not None:
             self._leave(opening.event.call)
             self._step.emit(AnswerOpen(opening.event.call, event.error))
@@ -298,8 +313,7 @@ class Openings:
                 f"this topic has no producer with id {pid}: it has expired, or belongs to another topic or partition. "
                 "Lease a new one"
             )
-        foreign = self._foreign(event, pid)
-        if foreign is not None:
+        if (foreign := self.rules.foreign(event, pid)) is not None:
             return foreign
         current, durable = self.table.generation_of(pid)
         given = lease.generation
@@ -308,7 +322,7 @@ class Openings:
         if not durable:
             return None
         if given is not None and given < current:
-            return self._superseded(pid, given, current)
+            return self.rules.fenced(pid, given, current)
         producer = self.table.state.producers[pid]
         if given is not None:
             self._leave(event.call)
@@ -317,13 +331,13 @@ class Openings:
             entry = self.log.append_aged(ProducersAged(0, (renewal,)), call=event.call)
             self.granting.renewing(entry, event.call)
             return None
-        if self._holds(event, pid):  # a repeat of the request that led to the grant
+        if self.rules.holds(event, pid):  # a repeat of the request that led to the grant
             self._leave(event.call)
             self._answer_lease(event.call, pid)
             return None
         if current >= GENERATION_MAX:
             return InvalidArgument(f"producer id {pid} has used up its generations", field="generation")
-        self._needing.pop(opening.place, None)
+        self.ids.left(opening)
         self._grant(opening, producer.name, pid, Generation(current + 1))
         return None
 
@@ -341,7 +355,7 @@ class Openings:
         if renewal.generation == current:
             self._answer_lease(call, renewal.producer_id)
         else:
-            self._step.emit(AnswerOpen(call, ProducerFenced(_fenced_by(current), current=current)))
+            self._step.emit(AnswerOpen(call, opening_errors.fenced_by(current)))
 
     def _aged(self, entry: InFlight, aged: ProducersAged) -> None:
         """Time has passed by a durable entry: renewals are answered, and names of the expired are free."""
@@ -371,10 +385,10 @@ class Openings:
         self.expiry.begins(lifetime_ms)
         grant = ProducerOpened(
             self.topic_id, name, pid, generation, mode, mark, event.instance_id, event.role, growths, lifetime_ms,
-            _address_of(event),
+            address_of(event),
         )  # fmt: skip
         self._leave(event.call)
-        self.granting.add(self.log.append_grant(grant, call=event.call, peer=event.peer), event)
+        self.granting.add(self.log.append_grant(grant, event), event)
 
     def settle(self, entries: list[InFlight]) -> None:
         """Grants among these durable entries are answered; from here on they fence the older generations."""
@@ -385,11 +399,13 @@ class Openings:
             if entry.grant is not None:
                 grants.append(entry.grant)
                 self.granting.settled(entry, entry.grant)
-                self._granted(entry.grant, entry.call, entry.peer)
+                self._granted(entry.grant, entry.call, entry.peer, entry.client)
                 if entry.grant.generation == 1 or entry.grant.lifetime_ms:
                     self.expiry.granted(entry.grant.producer_id)
         if grants:
             self._retry_after(grants)
+        for opening in self.names.settling:
+            self._open(opening)
 
     def _retry_after(self, grants: list[ProducerOpened]) -> None:
         """Try again what waits for one of these grants: not every request, because those of other producers wait for
@@ -410,9 +426,9 @@ class Openings:
         for pid in pids:
             self.sessions.retry_producer(pid, BlockedOn.GRANT)
 
-    def _granted(self, grant: ProducerOpened, call: int | None, peer: str) -> None:
+    def _granted(self, grant: ProducerOpened, call: int | None, peer: str, client: GatewayClient | None) -> None:
         instance = ProducerInstance(grant.producer_id, grant.generation)
-        fenced = ProducerFenced(_fenced_by(grant.generation), current=grant.generation)
+        fenced = opening_errors.fenced_by(grant.generation)
         former = self.sessions.session_of(grant.producer_id)
         if former is not None and former.instance.generation < grant.generation:
             self._step.emit(SessionFenced(grant.name, former.instance, former.peer, grant.generation, grant.role, peer))
@@ -422,18 +438,23 @@ class Openings:
             self.sessions.fence(instance, fenced)
             self._answer_lease(call, grant.producer_id)
         else:
-            self._grant_session(call, grant.name, instance, fenced, final=True, peer=peer)
+            holder = client_of(client, grant.instance_id)
+            self._grant_session(call, grant.name, instance, fenced, final=True, peer=peer, client=holder)
 
     def _grant_session(
-        self, call: int, name: str, instance: ProducerInstance, ended: OncelogError, *, final: bool, peer: str
-    ) -> None:
+        self, call: int, name: str, instance: ProducerInstance, ended: OncelogError, *, final: bool, peer: str,
+        client: SessionClient | None,
+    ) -> None:  # fmt: skip
         """Open a session. ended: for the producer's session before it."""
         pid = instance.producer_id
         self.returning.came_back(pid)
-        session = self.sessions.start(name, instance, ended=ended, peer=peer)
+        self.names.begins(pid)
+        session = self.sessions.start(name, instance, ended=ended, peer=peer, client=client)
         self.expiry.session_began(pid)
         producer = self.table.state.producers[pid]
-        granted = Granted(session.number, name, instance, producer.persisted, final, producer.growths)
+        granted = Granted(
+            session.number, name, instance, producer.persisted, final, producer.growths, client is not None
+        )  # fmt: skip
         self._step.emit(AnswerOpen(call, granted))
 
     # --- all of them --------------------------------------------------------------------------------------------------
@@ -474,26 +495,6 @@ class Openings:
 
     def refuse_all(self, error: OncelogError) -> None:
         """Answer every opening that is still waiting."""
-        self._needing.clear()
+        self.ids.needing.clear()
         for event in self.waiting.take_all():
             self._step.emit(AnswerOpen(event.call, error))
-
-
-def _address_of(event: ProducerOpening) -> str | None:
-    """As it fits into a grant; None: unknown."""
-    return event.peer.encode("ascii", "replace")[:ADDRESS_BYTES_MAX].decode() or None
-
-
-_GIVEN_UP = (
-    "entries of this topic were given up, and messages of this producer may be lost: open the producer again, and send "
-    "again what comes behind its last_sequence_id"
-)
-
-
-def _fenced_by(current: Generation) -> str:
-    return f"a newer instance has this producer name (generation {current}): stop this one"
-
-
-def _mode_mismatch(name: str | None, mode: SequenceMode) -> ModeMismatch:
-    own = mode.name.lower()
-    return ModeMismatch(f"producer {name!r} is {own}: open it with sequence_mode={own!r}, or use another name")

@@ -31,6 +31,7 @@ from oncelog.core.formats.outcome import Outcome, ResultKind, ResultRange, refus
 from oncelog.core.formats.topic_record import TopicRecord
 from oncelog.core.ids import NOT_DEDUPLICATED, Position, ProducerId, SessionNumber
 from oncelog.core.policies.retention_rules import QuotaVerdict
+from oncelog.core.publishing.client_order import SessionClient
 from oncelog.core.publishing.dedup_table import Accept, DedupTable, NeedIds, NothingNew, Refused, Wait
 from oncelog.core.publishing.log import InFlight, PendingBatchAnswer, TopicLog
 from oncelog.core.publishing.refusals import Refusals
@@ -59,7 +60,7 @@ class TopicSession:
 
     ids_at: the entry whose ids it waits for. read_begun: a read of the topic record began after this session was
     blocked. confirmed: that read named this owner.
-    peer: host:port of its client; empty: unknown.
+    peer: host:port of its client; empty: unknown. client: for whom a gateway has opened it; None: not of a gateway.
     """
 
     number: SessionNumber
@@ -71,6 +72,7 @@ class TopicSession:
     read_begun: bool = False
     confirmed: bool = False
     peer: str = ""
+    client: SessionClient | None = None
 
 
 class Sessions:
@@ -104,6 +106,8 @@ class Sessions:
         self._by_producer: dict[ProducerId, SessionNumber] = {}
         #: producers whose sessions have ended, until their expiry has taken note of it
         self.left: dict[ProducerId, None] = {}
+        #: sessions of gateways' clients that have ended, and whether their names are kept, until `take_parted`
+        self.parted: list[tuple[TopicSession, bool]] = []
         #: of the topic's backlog quota
         self._quota = QuotaVerdict()
         #: answers that became due in this step
@@ -126,9 +130,17 @@ class Sessions:
         number = self._by_producer.get(pid)
         return None if number is None else self.open_sessions[number]
 
-    def start(self, name: str, instance: ProducerInstance, *, ended: OncelogError, peer: str = "") -> TopicSession:
+    def start(
+        self,
+        name: str,
+        instance: ProducerInstance,
+        *,
+        ended: OncelogError,
+        peer: str = "",
+        client: SessionClient | None = None,
+    ) -> TopicSession:
         """Open the one session of a producer; the one before it ends with the error `ended`."""
-        session = TopicSession(self.next_session, name, instance, peer=peer)
+        session = TopicSession(self.next_session, name, instance, peer=peer, client=client)
         self.next_session = SessionNumber(self.next_session + 1)
         old = self._by_producer.get(instance.producer_id)
         if old is not None:
@@ -142,6 +154,12 @@ class Sessions:
         number = self._by_producer.get(instance.producer_id)
         if number is not None and self.open_sessions[number].instance.generation < instance.generation:
             self._end(number, error)
+
+    def take_parted(self) -> list[tuple[TopicSession, bool]]:
+        """The sessions of gateways' clients that have ended since the last call, of producers that have no other
+        session, and whether their names are kept for the tokens of these clients."""
+        parted, self.parted = self.parted, []
+        return [(session, kept) for session, kept in parted if not self.connected(session.instance.producer_id)]
 
     def end_of(self, pid: ProducerId, error: OncelogError) -> None:
         """End the session of this producer, if it has one."""
@@ -262,7 +280,7 @@ class Sessions:
         self._count(session, error.code, batch.header.count)
         self.refusals.refused(batch.header, error.code, now_ms=self._step.now_ms, peer=session.peer)
         self.due.append(BatchAnswer(session.number, batch.request, error))
-        self._end(session.number, error)
+        self._end(session.number, error, keeps_name=True)
 
     def _count_results(self, session: TopicSession, batch: ReceivedBatch, outcome: Outcome) -> None:
         header = batch.header
@@ -362,23 +380,25 @@ class Sessions:
 
     # --- ending -------------------------------------------------------------------------------------------------------
 
-    def _end(self, number: SessionNumber, error: OncelogError) -> None:
+    def _end(self, number: SessionNumber, error: OncelogError, *, keeps_name: bool = False) -> None:
         """Answers come before the end of their session."""
         if self.due:
             self.flush()
-        self._close(number)
+        self._close(number, keeps_name=keeps_name)
         self._step.emit(EndSession(number, error))
 
     def close(self, event: SessionClosed) -> None:
         """The client closed the session, or its stream broke."""
-        self._close(event.session)
+        self._close(event.session, keeps_name=event.keeps_name)
 
-    def _close(self, number: SessionNumber) -> None:
+    def _close(self, number: SessionNumber, *, keeps_name: bool) -> None:
         session = self.open_sessions.pop(number, None)
         self.uploads.end(number)
         if session is not None and self._by_producer.get(session.instance.producer_id) == number:
             del self._by_producer[session.instance.producer_id]
             self.left[session.instance.producer_id] = None
+            if session.client is not None:
+                self.parted.append((session, keeps_name))
 
     def end_all(self, error: OncelogError) -> None:
         """The ledger failed or the topic is lost: every session ends."""

@@ -80,8 +80,14 @@ def _to_replace(record: LedgerMetadata, nodes: StorageNodes) -> list[Incarnation
 
 
 def _target(record: LedgerMetadata, nodes: StorageNodes, avoid: Mapping[Incarnation, object]) -> Incarnation | None:
+    """The best node; if that which joins is in service, the next one behind it, so that repairs whose joining nodes
+    refuse every copy try one node after another."""
     candidates = [node for node in nodes.targets if node not in record.members and node not in avoid]
-    return next(iter(ranked(f"repair {record.ledger_id}", candidates)), None)
+    order = ranked(f"repair {record.ledger_id}", candidates)
+    if record.joining in order:
+        at = order.index(record.joining)
+        order = [*order[at + 1 :], *order[:at]]
+    return next(iter(order), None)
 
 
 def _unavailable(record: LedgerMetadata, sound: Sequence[Incarnation]) -> tuple[EntryRange, ...]:

@@ -86,12 +86,14 @@ class CopyVerified:
 class CopyOutcome(Enum):
     """DONE: `copied` is durable at the target; fewer than requested because of bytes_max. SOURCE_FAILED: the first id
     after `copied` could not be read soundly, or the source did not answer. TARGET_FAILED: the target did not answer, or
-    is another incarnation. TARGET_REFUSED: it is full. NOT_NAMED: it does not find itself in the ledger's record."""
+    is another incarnation. TARGET_REFUSED: it is full. TARGET_CONFLICTS: it holds something else under this ledger id,
+    and keeps it. NOT_NAMED: it does not find itself in the ledger's record."""
 
     DONE = "done"
     SOURCE_FAILED = "source_failed"
     TARGET_FAILED = "target_failed"
     TARGET_REFUSED = "target_refused"
+    TARGET_CONFLICTS = "target_conflicts"
     NOT_NAMED = "not_named"
 
 

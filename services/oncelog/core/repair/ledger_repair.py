@@ -20,7 +20,8 @@ Rules
   target already holds is not copied again, so a repair resumes where the former one stopped.
 - Without a member to replace, the live members are filled in place. A joining node that is no longer needed leaves the
   record only with `whole`; it may hold the only copy of an entry until then. For the same reason, a joining node that
-  is absent and not retired is exchanged only if the live members hold every id between them.
+  is absent and not retired is exchanged only if the live members hold every id between them. So is one that holds the
+  ledger of another topic under this id: it would refuse each copy for ever (hazard ledger-id-given-twice).
 - Sound copies that differ freeze the ledger (60).
 - An id is lost only if, under one version and in each of two rounds, every member and the joining node answered
   missing or unreadable, or is retired and not registered, and every registered node answered and has no sound copy.
@@ -87,6 +88,8 @@ class LedgerRepair:
         self._owner_asked, self._restoring = False, False
         #: whether holders of lost entries were asked since the record was read
         self._lost_asked = False
+        #: the joining node, if it refused copies because it holds another ledger under this id
+        self._conflicting: Incarnation | None = None
         self._copied_before = 0
         self._reviewing: dict[Incarnation, None] = {}
         self._effects: list[RepairEffect] = []
@@ -237,7 +240,8 @@ class LedgerRepair:
         return self.job.absent and self.job.replace in self._nodes.registered
 
     def _fit(self, node: Incarnation | None, record: LedgerMetadata) -> bool:
-        return node is not None and self._nodes[node].in_service and node not in record.members
+        in_service = node is not None and self._nodes[node].in_service
+        return in_service and node not in record.members and node != self._conflicting
 
     def _clear_whole(self, record: LedgerMetadata) -> None:
         """Together with JOIN if a node joins now: no copy is erased until every member has attested again."""
@@ -328,7 +332,8 @@ class LedgerRepair:
                 self._finish(RepairResult.STUCK, () if event.owner is None else (event.owner,))
 
     def _exchange_joining(self, record: LedgerMetadata, copying: CopyPass) -> None:
-        """The joining node is absent. It leaves the record only if the other nodes hold every id between them."""
+        """The joining node is absent, or holds another ledger. It leaves the record only if the other nodes hold every
+        id between them."""
         if copying.unsourced and record.joining is not None:
             self._finish(RepairResult.STUCK, (record.joining,))
         else:
@@ -375,9 +380,17 @@ class LedgerRepair:
         elif self._has_returned():
             self._decide()
         elif record.joining in copying.failed:
-            self._finish(self._failure(record.joining), (record.joining,))
+            self._joining_not_filled(record, copying, record.joining)
         else:
             self._write(record.swap(old), self._review)
+
+    def _joining_not_filled(self, record: LedgerMetadata, copying: CopyPass, joining: Incarnation) -> None:
+        if copying.failed[joining] is CopyOutcome.TARGET_CONFLICTS:
+            self._conflicting = joining
+            if self._fit(self.job.target, record):
+                self._decide()
+                return
+        self._finish(self._failure(joining), (joining,))
 
     def _failure(self, node: Incarnation) -> RepairResult:
         failed = {} if self._copying is None else self._copying.failed

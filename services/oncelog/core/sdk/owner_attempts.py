@@ -59,7 +59,10 @@ class OpenWanted:
 
 @dataclass(frozen=True, slots=True)
 class CloseWanted:
-    """The application closes it. What is unanswered fails, so it waits for answers first."""
+    """The application closes it. What is unanswered fails, so it waits for answers first. gives_up_name: of a producer
+    that a gateway has opened for a client of its own; False: the client may come back, also through another gateway."""
+
+    gives_up_name: bool = True
 
 
 @dataclass(frozen=True, slots=True)

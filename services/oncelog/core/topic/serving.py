@@ -54,6 +54,7 @@ from oncelog.core.topic_events.events import (
     ClockChecked,
     EntryIdsRead,
     LedgerEndsRead,
+    NameHeld,
     OpeningAbandoned,
     ProducerIdAllocated,
     ProducerIdRefused,
@@ -201,6 +202,7 @@ class Serving:
             BatchesReceived: sessions.receive,
             SessionClosed: sessions.close,
             EntryIdsRead: sessions.entry_ids_read,
+            NameHeld: openings.name_held,
             ProducerOpening: openings.open,
             OpeningAbandoned: openings.abandoned,
             ProducerIdAllocated: openings.allocated,
@@ -225,6 +227,7 @@ class Serving:
 
     def end_step(self) -> None:
         """Send what this step has appended, give the answers that became due, and begin a roll that is due."""
+        self.openings.end_step()
         self.log.ledgers.flush()
         if self.sessions.due:
             self.sessions.flush()

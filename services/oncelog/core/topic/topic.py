@@ -45,6 +45,7 @@ from oncelog.core.ledger.member_selection import StorageNodesUpdated
 from oncelog.core.ledger.metadata import LedgerMetadata
 from oncelog.core.policies.topic_policies import TopicPolicies
 from oncelog.core.publishing.expiry import EXPIRY_TIMER
+from oncelog.core.publishing.held_names import NAME_TIMER
 from oncelog.core.publishing.opening_queue import OpeningQueue, superseded
 from oncelog.core.publishing.reconnect_grace import RETURN_TIMER
 from oncelog.core.records.records import RecordRead, RecordWritten, TopicKey, kind_of
@@ -370,6 +371,8 @@ class Topic:
                 self.takeover.handle(event)
         elif key.startswith(RETURN_TIMER) and self.serving is not None:
             self.serving.return_over(key)
+        elif key.startswith(NAME_TIMER) and self.serving is not None:
+            self.serving.openings.names.time_over(key)
         elif key.startswith(EXPIRY_TIMER) and self.serving is not None:
             self.serving.openings.expiry.period_ended(key)
 

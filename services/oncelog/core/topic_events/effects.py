@@ -43,6 +43,14 @@ class EndSession:
 
 
 @dataclass(frozen=True, slots=True)
+class NameWanted:
+    """Another client wants the name of this session, which a gateway has opened for a client of its own: is that client
+    there? NameHeld or SessionClosed follows, or nothing."""
+
+    session: SessionNumber
+
+
+@dataclass(frozen=True, slots=True)
 class ReadEntryIds:
     """Read the ids of the batch in this entry; comes back as EntryIdsRead."""
 
@@ -242,8 +250,9 @@ class TopicClosed:
 
 
 TopicEffect = (
-    AnswerBatches | EndSession | ReadEntryIds | AnswerOpen | AllocateProducerId | ExplainDelay | NotifyDedupToggled
-    | LastAddConfirmed | OwnershipEffect | ReadRecord[CursorKey | PageKey] | WriteRecord[CursorKey, CursorRecord]
+    AnswerBatches | EndSession | NameWanted | ReadEntryIds | AnswerOpen | AllocateProducerId | ExplainDelay
+    | NotifyDedupToggled | LastAddConfirmed | OwnershipEffect | ReadRecord[CursorKey | PageKey]
+    | WriteRecord[CursorKey, CursorRecord]
     | SnapshotTaken | StartTopicTimer | ReadEntries | TakeoverPhaseEnded | CursorRecoveryTimedOut | Served | TopicFailed
     | TopicDeposed | TopicClosed | LedgerEffect | LedgerRecordEffect | FenceMember | RecoveryRead | RecoveryAdd
     | ConsumerEffect | ReadLedgerEnds | ReadStoredTimes | DeletePages | CheckClock | AnswerTruncate | LogTrimmed

@@ -44,7 +44,15 @@ class BatchesReceived:
 
 @dataclass(frozen=True, slots=True)
 class SessionClosed:
-    """The client closed the session, or its stream broke."""
+    """The client closed the session, or its stream broke. keeps_name: the client of a gateway may come back."""
+
+    session: SessionNumber
+    keeps_name: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class NameHeld:
+    """The answer to NameWanted: the client of the gateway is there. If it is not, the gateway closes the session."""
 
     session: SessionNumber
 
@@ -213,9 +221,9 @@ PageRead = RecordRead[PageKey, ListPage]
 CursorRecordEvent = RecordRead[CursorKey, CursorRecord] | RecordWritten[CursorKey, CursorRecord]
 
 TopicEvent = (
-    BatchesReceived | SessionClosed | ProducerOpening | OpeningAbandoned | OpeningsDelayed | ProducerIdAllocated
-    | ProducerIdRefused | EntryIdsRead | TopicAssigned | TopicRecordEvent | CursorRecordEvent | PageRead
-    | HigherEpochReported | DedupToggled | PoliciesChanged | TruncateRequested | SnapshotRequested
+    BatchesReceived | SessionClosed | NameHeld | ProducerOpening | OpeningAbandoned | OpeningsDelayed
+    | ProducerIdAllocated | ProducerIdRefused | EntryIdsRead | TopicAssigned | TopicRecordEvent | CursorRecordEvent
+    | PageRead | HigherEpochReported | DedupToggled | PoliciesChanged | TruncateRequested | SnapshotRequested
     | ProducerRemovalRequested | LedgerEndsRead | StoredTimesRead
     | ClockChecked | TrimRequested | DrainRequested | StorageNodesUpdated | ConsumerEvent
     | LedgerEvent | TakeoverEvent

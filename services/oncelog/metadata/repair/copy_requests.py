@@ -47,6 +47,7 @@ ATTEMPTS_MAX = 3
 
 _OUTCOMES = {
     AppendStatus.READ_ONLY: CopyOutcome.TARGET_REFUSED,
+    AppendStatus.CONFLICTING: CopyOutcome.TARGET_CONFLICTS,
     AppendStatus.NOT_WRITABLE: CopyOutcome.NOT_NAMED,
     AppendStatus.ERASED: CopyOutcome.NOT_NAMED,
 }

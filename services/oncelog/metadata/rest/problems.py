@@ -53,6 +53,7 @@ _STATUSES: dict[type[OncelogError], tuple[int, str]] = {
     errors.UnverifiedSequence: (409, "Unverified sequence id"),
     errors.ContentDiffers: (409, "Other content under the same id"),
     errors.ProducerFenced: (409, "Producer fenced"),
+    errors.SessionSuperseded: (409, "Session superseded"),
     errors.BacklogQuotaExceeded: (507, "Backlog quota exceeded"),
     errors.ProducerExpired: (410, "Producer expired"),
     errors.ProducerClosed: (409, "Producer closed"),

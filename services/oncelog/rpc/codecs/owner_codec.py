@@ -11,7 +11,7 @@ from typing import NamedTuple, Protocol, cast
 from oncelog.core.access import Caller
 from oncelog.core.errors import InvalidArgument, OncelogError
 from oncelog.core.formats.entry import SequenceMode
-from oncelog.core.formats.opening import OnConflict, ProducerInstance
+from oncelog.core.formats.opening import ClientToken, GatewayClient, OnConflict, ProducerInstance
 from oncelog.core.formats.outcome import Outcome, ResultKind, ResultRange
 from oncelog.core.ids import (
     GROWTHS_MAX,
@@ -35,7 +35,7 @@ from oncelog.rpc.codecs.layout import FAILED, MAY_FAIL, Field, Layout, inside
 from oncelog.rpc.frames import Blob, join_frame, parse, split_frame
 from oncelog.rpc.methods import StreamMethod, unary_of
 from oncelog.rpc.status import error_from_wire, error_to_wire
-from oncelog.wire import observation_pb2
+from oncelog.wire import clients_pb2, observation_pb2
 from oncelog.wire import owner_pb2 as pb
 
 #: Limits of openings and closings in one frame, checked before Python objects are made of them.
@@ -51,7 +51,7 @@ class OpenRequest(NamedTuple):
 
     instance_id: 16 bytes, the same in all requests of one producer instance. on_behalf_of: the caller for whom a
     superuser opens the producer. growths: 0 to GROWTHS_MAX, see ProducerOpened. initial_mark: of a new name: ids up to
-    it count as stored; -1: none.
+    it count as stored; -1: none. client: whom a gateway opens it for; None: not of a gateway.
     """
 
     open_id: int
@@ -67,10 +67,15 @@ class OpenRequest(NamedTuple):
     on_behalf_of: Caller | None = None
     growths: int = 0
     initial_mark: SequenceId = NO_SEQUENCE
+    client: GatewayClient | None = None
 
 
 class PublishFrame(NamedTuple):
-    """batches[i] belongs to sessions[i] and is that session's request requests[i]. cancels: open ids withdrawn."""
+    """batches[i] belongs to sessions[i] and is that session's request requests[i]. cancels: open ids withdrawn.
+
+    closes_keeping: sessions to close whose names are kept for the clients of gateways. held: sessions whose names were
+    wanted, and whose clients are there.
+    """
 
     sessions: Sequence[SessionNumber] = ()
     requests: Sequence[int] = ()
@@ -78,6 +83,8 @@ class PublishFrame(NamedTuple):
     opens: Sequence[OpenRequest] = ()
     closes: Sequence[SessionNumber] = ()
     cancels: Sequence[int] = ()
+    closes_keeping: Sequence[SessionNumber] = ()
+    held: Sequence[SessionNumber] = ()
 
 
 class ReceivedPublish(NamedTuple):
@@ -89,10 +96,13 @@ class ReceivedPublish(NamedTuple):
     opens: list[OpenRequest]
     closes: list[SessionNumber]
     cancels: Sequence[int] = ()
+    closes_keeping: Sequence[SessionNumber] = ()
+    held: Sequence[SessionNumber] = ()
 
 
 class OpenGranted(NamedTuple):
-    """last_sequence_id -1: nothing stored yet. final: from now on only this session can change it."""
+    """last_sequence_id -1: nothing stored yet. final: from now on only this session can change it. for_client: it is
+    for the client of a gateway; an owner that does not know these says False."""
 
     open_id: int
     session: SessionNumber
@@ -106,6 +116,7 @@ class OpenGranted(NamedTuple):
     message_bytes_max: int
     deduplication_off: bool = False
     growths: int = 0
+    for_client: bool = False
 
 
 class OpenDenied(NamedTuple):
@@ -143,13 +154,17 @@ class OutgoingAnswer(Protocol):
 
 
 class PublishAnswers(NamedTuple):
-    """An owner's frame; to be handled in this order: granted, denied, answers, switched, ended."""
+    """An owner's frame; to be handled in this order: granted, denied, answers, switched, wanted, ended.
+
+    wanted: sessions of gateways' clients whose names others want.
+    """
 
     answers: Sequence[OutgoingAnswer] = ()
     granted: Sequence[OpenGranted] = ()
     denied: Sequence[OpenDenied] = ()
     ended: Sequence[EndedSession] = ()
     switched: Sequence[Switched] = ()
+    wanted: Sequence[SessionNumber] = ()
 
 
 class ReceivedAnswers(NamedTuple):
@@ -160,6 +175,7 @@ class ReceivedAnswers(NamedTuple):
     denied: list[OpenDenied]
     ended: list[EndedSession]
     switched: list[Switched]
+    wanted: Sequence[SessionNumber] = ()
 
 
 _RESULT_KINDS = {int(kind): kind for kind in ResultKind}
@@ -175,6 +191,10 @@ def encode_publish(frame: PublishFrame) -> bytes:
         head.closes.extend(frame.closes)
     if frame.cancels:
         head.cancels.extend(frame.cancels)
+    if frame.closes_keeping:
+        head.closes_keeping.extend(frame.closes_keeping)
+    if frame.held:
+        head.held.extend(frame.held)
     for opening in frame.opens:
         head.opens.add(**_OPEN.to_wire(opening))
     return join_frame(head.SerializeToString(), frame.batches)
@@ -188,7 +208,8 @@ def decode_publish(data: bytes) -> ReceivedPublish:
         raise InvalidArgument("each batch needs a session and a request", field="sessions")
     bounds = (
         ("opens", len(head.opens), OPENS_MAX), ("closes", len(head.closes), CLOSES_MAX),
-        ("cancels", len(head.cancels), CLOSES_MAX),
+        ("cancels", len(head.cancels), CLOSES_MAX), ("closes_keeping", len(head.closes_keeping), CLOSES_MAX),
+        ("held", len(head.held), CLOSES_MAX),
     )  # fmt: skip
     for name, count, limit in bounds:
         if count > limit:
@@ -200,6 +221,8 @@ def decode_publish(data: bytes) -> ReceivedPublish:
         [_open_from_wire(opening) for opening in head.opens],
         _sessions(head.closes),
         head.cancels[:],
+        _sessions(head.closes_keeping),
+        _sessions(head.held),
     )
 
 
@@ -232,6 +255,8 @@ def encode_publish_answers(frame: PublishAnswers) -> bytes:
         out.ended.add(**_ENDED.to_wire(ended))
     for switched in frame.switched:
         out.switched.add(**_SWITCHED.to_wire(switched))
+    if frame.wanted:
+        out.wanted.extend(frame.wanted)
     return out.SerializeToString()
 
 
@@ -243,6 +268,7 @@ def decode_publish_answers(data: bytes) -> ReceivedAnswers:
         list(map(_DENIED.from_wire, frame.refused)),
         list(map(_ENDED.from_wire, frame.ended)),
         list(map(_SWITCHED.from_wire, frame.switched)),
+        _sessions(frame.wanted),
     )
 
 
@@ -271,11 +297,11 @@ def _answers_from_wire(frame: pb.PublishAnswers) -> dict[SessionNumber, list[tup
     return answers
 
 
-def caller_to_wire(caller: Caller) -> pb.OnBehalfOf:
-    return pb.OnBehalfOf(role=caller.role, superuser=caller.superuser)
+def caller_to_wire(caller: Caller) -> clients_pb2.OnBehalfOf:
+    return clients_pb2.OnBehalfOf(role=caller.role, superuser=caller.superuser)
 
 
-def caller_from_wire(caller: pb.OnBehalfOf) -> Caller:
+def caller_from_wire(caller: clients_pb2.OnBehalfOf) -> Caller:
     """Raises InvalidName for a role that no token can have."""
     if caller.role:
         check_part(caller.role, field="on_behalf_of")
@@ -299,14 +325,19 @@ def _open_from_wire(opening: pb.OpenProducer) -> OpenRequest:
     if opening.HasField("initial_mark") and not (opening.producer_name and opening.initial_mark < SEQUENCE_ID_MAX):
         message = f"an initial mark is at most {SEQUENCE_ID_MAX - 1}, and of a producer with a name"
         raise InvalidArgument(message, field="initial_mark", limit=SEQUENCE_ID_MAX - 1)
+    if opening.HasField("client") and not opening.instance_id:
+        raise InvalidArgument("an opening for a client of a gateway needs an instance id", field="instance_id")
     return _OPEN.from_wire(opening)
 
 
-_INSTANCE = inside(Layout(ProducerInstance, pb.ProducerInstance))
+_TOKEN = inside(Layout(ClientToken, clients_pb2.ClientToken))
+_CLIENT = inside(Layout(GatewayClient, clients_pb2.GatewayClient, token=_TOKEN))
+_INSTANCE = inside(Layout(ProducerInstance, clients_pb2.ProducerInstance))
 _OPEN = Layout(
     OpenRequest, pb.OpenProducer, producer_name=Field("", str, lambda name: name or None),
     mode=Field("", int, SequenceMode), on_conflict=Field("", int, OnConflict), resume=_INSTANCE, present=_INSTANCE,
     on_behalf_of=Field("", caller_to_wire, caller_from_wire), initial_mark=Field(absent=NO_SEQUENCE),
+    client=_CLIENT,
 )  # fmt: skip
 _GRANTED = Layout(OpenGranted, pb.ProducerGranted)
 _DENIED = Layout(OpenDenied, pb.OpenRefused, error=FAILED)

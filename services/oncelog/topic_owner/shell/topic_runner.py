@@ -42,6 +42,7 @@ from oncelog.core.topic_events.effects import (
     EndSession,
     ExplainDelay,
     LastAddConfirmed,
+    NameWanted,
     NotifyDedupToggled,
     ReadEntryIds,
     Served,
@@ -95,6 +96,7 @@ class SessionSink(Protocol):
     def answered(self, answer: BatchAnswer) -> None: ...
     def ended(self, session: SessionNumber, error: OncelogError, owner_epoch: OwnerEpoch) -> None: ...
     def switched(self, session: SessionNumber, *, on: bool) -> None: ...
+    def wanted(self, session: SessionNumber) -> None: ...
 
 
 class TopicRunner:
@@ -152,6 +154,7 @@ class TopicRunner:
             LastAddConfirmed: self._last_add_confirmed,
             AnswerOpen: self._answer_open,
             EndSession: self._end_session,
+            NameWanted: self._name_wanted,
             SessionFenced: self._session_fenced,
             ExplainDelay: self._explain_delay,
             NotifyDedupToggled: self._notify_dedup_toggled,
@@ -285,11 +288,15 @@ class TopicRunner:
             sink.opened(effect.call, self, effect)
         elif isinstance(effect.result, Granted):
             # The client withdrew its request while this answer was on its way.
-            self.post(SessionClosed(effect.result.session))
+            self.post(SessionClosed(effect.result.session, keeps_name=True))
 
     def _end_session(self, effect: EndSession) -> None:
         if (sink := self.sinks.pop(effect.session, None)) is not None:
             sink.ended(effect.session, effect.error, self.owner_epoch)
+
+    def _name_wanted(self, effect: NameWanted) -> None:
+        if (sink := self.sinks.get(effect.session)) is not None:
+            sink.wanted(effect.session)
 
     def _session_fenced(self, effect: SessionFenced) -> None:
         self._note(

@@ -16,11 +16,12 @@ from oncelog.core.access import Caller, Right, caller_for
 from oncelog.core.errors import InvariantViolated, OncelogError, PermissionDenied
 from oncelog.core.formats.batch import Checksum
 from oncelog.core.formats.batch_check import BatchLimits
+from oncelog.core.formats.client_token import check_level
 from oncelog.core.formats.opening import Leased, ProducerOpening
 from oncelog.core.ids import OwnerEpoch, SessionNumber
 from oncelog.core.names import check_producer_name, is_of_a_program, refuse_reserved_name
 from oncelog.core.topic_events.effects import AnswerOpen, BatchAnswer
-from oncelog.core.topic_events.events import BatchesReceived, ReceivedBatch, SessionClosed
+from oncelog.core.topic_events.events import BatchesReceived, NameHeld, ReceivedBatch, SessionClosed
 from oncelog.rpc.codecs.owner_codec import (
     EndedSession,
     OpenDenied,
@@ -71,6 +72,7 @@ class PublishService:
         """level: of the cluster."""
         self.topics = topics
         self.checks = BatchChecks(checksum, BatchLimits(message_bytes_max + BATCH_OVERHEAD_BYTES), level=level)
+        self.level = level
         self.metrics = metrics
         self.message_bytes_max = message_bytes_max
         self.unanswered_bytes_max = unanswered_bytes_max
@@ -98,13 +100,16 @@ class _AnswerOutbox:
     denied: list[OpenDenied] = field(default_factory=list)
     ended: list[EndedSession] = field(default_factory=list)
     switched: list[Switched] = field(default_factory=list)
+    wanted: list[SessionNumber] = field(default_factory=list)
 
     def __len__(self) -> int:
-        return len(self.answers) + len(self.granted) + len(self.denied) + len(self.ended) + len(self.switched)
+        news = len(self.granted) + len(self.denied) + len(self.ended) + len(self.switched) + len(self.wanted)
+        return len(self.answers) + news
 
     def take(self) -> PublishAnswers | None:
         """The next frame; None: there is nothing to send. What does not fit goes into later frames, in order."""
-        if not (self.granted or self.denied or self.switched or self.ended) and len(self.answers) <= FRAME_ITEMS_MAX:
+        rare = self.granted or self.denied or self.switched or self.wanted or self.ended
+        if not rare and len(self.answers) <= FRAME_ITEMS_MAX:
             answers, self.answers = self.answers, []
             return PublishAnswers(answers) if answers else None
         room = FRAME_ITEMS_MAX
@@ -112,8 +117,9 @@ class _AnswerOutbox:
         denied, room = _cut(self.denied, room)
         answers, room = _cut(self.answers, room)
         switched, room = _cut(self.switched, room)
+        wanted, room = _cut(self.wanted, room)
         ended, room = _cut(self.ended, room)
-        return PublishAnswers(answers, granted, denied, ended, switched) if room < FRAME_ITEMS_MAX else None
+        return PublishAnswers(answers, granted, denied, ended, switched, wanted) if room < FRAME_ITEMS_MAX else None
 
 
 def _cut(waiting: list[ItemT], room: int) -> tuple[list[ItemT], int]:
@@ -205,8 +211,13 @@ class PublishStream(ClientStream[ReceivedPublish, PublishAnswers]):
             self._open(opening)
         for open_id in frame.cancels:
             self._opening.cancel(open_id)
+        for number in frame.closes_keeping:
+            self._close_session(number, keeps_name=True)
         for number in frame.closes:
             self._close_session(number)
+        for number in frame.held:
+            if (session := self._sessions.get(number)) is not None:
+                session.runner.post(NameHeld(number))
         if not frame.batches:
             return
         self._service.metrics.counts.frames_received += 1
@@ -251,6 +262,8 @@ class PublishStream(ClientStream[ReceivedPublish, PublishAnswers]):
                 stated = request.on_behalf_of is not None
                 if stated or not self.stream.caller.superuser:
                     refuse_reserved_name(request.producer_name, stated=stated)
+            if request.client is not None:
+                check_level(self._service.level())
             caller = caller_for(self.stream.caller, request.on_behalf_of)
             runner = self._service.topics.runner(request.topic_id, request.topic)
         except OncelogError as error:
@@ -269,6 +282,7 @@ class PublishStream(ClientStream[ReceivedPublish, PublishAnswers]):
             growths=request.growths,
             initial_mark=request.initial_mark,
             peer=self.stream.caller.address,
+            client=request.client,
         )
         if all(is_known_to_have(runner, caller, right) for right in _rights_for(opening)):
             self._ask(runner, opening, caller)
@@ -295,11 +309,11 @@ class PublishStream(ClientStream[ReceivedPublish, PublishAnswers]):
             elsewhere = self._service.topics.producers.elsewhere(runner)
             runner.open(replace(opening, takes_any_name=any_name, producers_elsewhere=elsewhere), self)
 
-    def _close_session(self, number: SessionNumber) -> None:
+    def _close_session(self, number: SessionNumber, *, keeps_name: bool = False) -> None:
         session = self._forget(number)
         if session is not None:
             session.runner.sinks.pop(number, None)
-            session.runner.post(SessionClosed(number))
+            session.runner.post(SessionClosed(number, keeps_name))
             self._out.ended.append(EndedSession(number, None, session.runner.owner_epoch))
             self._wake.set()
 
@@ -343,7 +357,7 @@ class PublishStream(ClientStream[ReceivedPublish, PublishAnswers]):
     def _refuse(self, number: SessionNumber, session: _Session, request: int, error: OncelogError) -> None:
         """A batch that cannot be decoded ends its session, as every refused batch does."""
         session.runner.sinks.pop(number, None)
-        session.runner.post(SessionClosed(number))
+        session.runner.post(SessionClosed(number, keeps_name=True))
         self._forget(number)
         self._service.metrics.counts.answered(error)
         self._out.answers.append(BatchAnswer(number, request, error))
@@ -361,7 +375,7 @@ class PublishStream(ClientStream[ReceivedPublish, PublishAnswers]):
             raise InvariantViolated("a stream asks for no leases")
         open_id = self._opening.pop(call)
         if open_id is None or self.finished:
-            runner.post(SessionClosed(granted.session))
+            runner.post(SessionClosed(granted.session, keeps_name=True))
             return
         self._sessions[granted.session] = _Session(runner, granted.name)
         runner.sinks[granted.session] = self
@@ -379,6 +393,7 @@ class PublishStream(ClientStream[ReceivedPublish, PublishAnswers]):
                 self._service.message_bytes_max,
                 deduplication_off=not runner.core.dedup_enabled,
                 growths=granted.growths,
+                for_client=granted.for_client,
             )
         )
         self._wake.set()
@@ -413,6 +428,10 @@ class PublishStream(ClientStream[ReceivedPublish, PublishAnswers]):
         self._out.switched.append(Switched(session, off=not on))
         self._wake.set()
 
+    def wanted(self, session: SessionNumber) -> None:
+        self._out.wanted.append(session)
+        self._wake.set()
+
     def _forget(self, number: SessionNumber) -> _Session | None:
         session = self._sessions.pop(number, None)
         if session is not None:
@@ -427,4 +446,4 @@ class PublishStream(ClientStream[ReceivedPublish, PublishAnswers]):
         for number, session in list(self._sessions.items()):
             self._forget(number)
             session.runner.sinks.pop(number, None)
-            session.runner.post(SessionClosed(number))
+            session.runner.post(SessionClosed(number, keeps_name=True))

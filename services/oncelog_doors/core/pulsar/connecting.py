@@ -4,8 +4,8 @@
     LOOKUP    always the same answer (hazard lookup-that-fails)
 
 Addresses: a look-up names one logical broker for every topic. The client then connects to the address that it was given
-itself, and says in CONNECT which logical address it means. So host names, ports and certificates are those that the
-client knows, and a door is no proxy to anywhere else.
+itself, and says in CONNECT which logical address it means. So clients use host names, ports and certificates that they
+know, and a door forwards to no other address.
 """
 
 from dataclasses import dataclass
@@ -18,8 +18,8 @@ LOGICAL_ADDRESS_TLS = "oncelog:6651"
 PROTOCOL_VERSION_MAX = 20
 #: From 6 on each message has a checksum.
 PROTOCOL_VERSION_MIN = 6
-#: What the log allows at least for a batch. A client keeps the number that it is told for its whole process, and fails
-#: waiting messages above it without sending them (hazard limit-below-a-waiting-message).
+#: The lowest limit that clients get. A client keeps the limit of its first connection for the whole process, and fails
+#: pending messages above it without sending them (hazard limit-below-a-waiting-message).
 BATCH_BYTES_MIN = 5 * 1024 * 1024
 #: What a batch has besides the client's bytes: our header, and ids with holes.
 BATCH_OVERHEAD_BYTES = 4 * 1024
@@ -77,23 +77,24 @@ def admission(connect: Connect, *, authentication: bool) -> Admitted | Refusal:
             ServerError.AUTHENTICATION_ERROR,
             "original_principal is not accepted: connect without a proxy that speaks for its clients",
         )
-    token = _token(connect) if authentication else None
+    token = token_of(connect.method, connect.credentials) if authentication else None
     if isinstance(token, Refusal):
         return token
     return Admitted(min(connect.protocol_version, PROTOCOL_VERSION_MAX), token)
 
 
-def _token(connect: Connect) -> str | Refusal:
-    if connect.method not in {TOKEN, BASIC}:
-        shown = ascii(connect.method[:_METHOD_CHARACTERS_SHOWN]) if connect.method else "none"
+def token_of(method: str, credentials: bytes) -> str | Refusal:
+    """The token in what a client sends, in CONNECT or as the answer to a challenge."""
+    if method not in {TOKEN, BASIC}:
+        shown = ascii(method[:_METHOD_CHARACTERS_SHOWN]) if method else "none"
         return _unauthenticated(
             f"authentication method {shown} is not accepted: use {TOKEN}, or {BASIC} with the token"
         )
     try:
-        text = connect.credentials.decode("ascii")
+        text = credentials.decode("ascii")
     except UnicodeDecodeError:
         return _unauthenticated("the token has bytes outside ASCII")
-    if connect.method == BASIC:
+    if method == BASIC:
         _user, separator, text = text.partition(":")
         if not separator:
             return _unauthenticated("basic authentication needs user:token")
@@ -110,6 +111,6 @@ def _unauthenticated(sentence: str) -> Refusal:
 
 
 def message_bytes_max(batch_bytes_max: int) -> int:
-    """What a client is told. batch_bytes_max: the limit of the log. If that is below 5 MiB, messages above it are
-    refused one by one."""
+    """The limit of a message that CONNECTED states. batch_bytes_max: the limit of the log. If that is below 5 MiB,
+    messages above it are refused one by one."""
     return max(batch_bytes_max, BATCH_BYTES_MIN) - BATCH_OVERHEAD_BYTES

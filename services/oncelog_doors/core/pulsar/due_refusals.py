@@ -24,7 +24,7 @@ class _Due:
 
 
 def addressee(topic: str, token: int, connection: int, producer_id: int) -> Hashable:
-    """Who gets a refusal. token 0: the client has none."""
+    """The producer object that gets a refusal. token 0: the client has none."""
     return (topic, token) if token else (topic, 0, connection, producer_id)
 
 

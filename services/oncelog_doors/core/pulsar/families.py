@@ -1,4 +1,4 @@
-"""Which client library speaks: the libraries differ in what an error means to them, not in the protocol.
+"""Which client library is connected: they speak the same protocol, and react to errors in different ways.
 
 Python and Node use the C++ library. Some versions before 3.0 say their number alone, which does not show the library:
 they are unknown, and get the answers that are safe for all.

@@ -4,8 +4,8 @@
     wanted                     another client wants a name that this connection holds. PING; if no byte comes in 5 s,
                                the connection is closed, and the name is free (hazard half-open-holder)
 
-Any byte proves that the client lives. While the door does not read, because it keeps too much, a PONG lies behind SENDs
-and nobody sees it: then the client counts as alive (hazard name-lost-behind-unread-sends).
+Any byte proves that the client lives. While the door does not read, because it keeps too much, a PONG waits behind
+unread SENDs: then the client counts as alive (hazard name-lost-behind-unread-sends).
 """
 
 from dataclasses import dataclass
@@ -22,7 +22,7 @@ class WritePing:
 
 @dataclass(frozen=True, slots=True)
 class SayAlive:
-    """Answer the owner: the holder of the names that were wanted lives."""
+    """Answer the owner: the client that holds the wanted names lives."""
 
 
 @dataclass(frozen=True, slots=True)

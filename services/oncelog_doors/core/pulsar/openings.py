@@ -13,7 +13,7 @@ The owner decides what a token means (`oncelog.core.publishing.client_order`):
     absent           a new instance; while another one is connected, ProducerBusy: 16
     current          the same instance goes on, if the epoch is above that of the session that it ends
     not above        ProducerFenced: 25, the request of a connection that the client has left, or a copy of the client
-    older            ProducerFenced: 25, which stops the client once and for all
+    older            ProducerFenced: 25, which stops the client
     of another       topic or producer, or newer than the log after a restore: ProducerExpired, so the door asks again
                      for a new instance
 """
@@ -100,7 +100,7 @@ class ProducerOpening:
         """The deadline is over, and the topic takes nothing."""
         if self.answered:
             return []
-        sentence = f"the topic takes nothing now: no answer of its owner in {ANSWER_MS // 1000} s. It is tried again"
+        sentence = f"the topic takes no messages now: its owner has not answered in {ANSWER_MS // 1000} s. Try again"
         return self._refuse(Refusal(ServerError.PERSISTENCE_ERROR, sentence))
 
     def _refuse(self, refusal: Refusal) -> list[OpeningEffect]:
@@ -109,7 +109,7 @@ class ProducerOpening:
 
 
 def _refusal_of(request: ProducerRequest) -> Refusal | None:
-    """Of what is not offered."""
+    """Why the request is not offered; None: it is."""
     if not request.shared:
         sentence = "exclusive access to a topic is not offered here: open the producer with access mode Shared"
         return Refusal(ServerError.NOT_ALLOWED_ERROR, sentence)

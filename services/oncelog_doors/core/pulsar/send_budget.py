@@ -8,8 +8,8 @@
 A connection that is not read also stalls its acknowledgements, its PINGs and all of its other producers, and its client
 closes it after a while (hazard unread-for-one-topic). So it lasts 5 s at most. Then the producers of which no SEND was
 answered since are closed: those that keep more than 16 MiB, and if there is none, the ones that keep most, until the
-limit is kept. SENDs of theirs that were not handed to the log are dropped: they are pending at the client, which sends
-them again in order. Others stay here until the log has decided.
+limit is kept. Their SENDs that were not handed to the log are dropped: they are pending at the client, which sends them
+again in order. SENDs that were handed to the log stay here until it has decided about them.
 """
 
 from dataclasses import dataclass
@@ -59,7 +59,7 @@ BudgetEffect = StopReading | ReadAgain | DropProducer
 @dataclass(slots=True)
 class _Kept:
     """Of one opening. queued: not handed to the log yet. answered_ms: when the log decided about one of its SENDs.
-    over: the opening is, and what is left was handed over."""
+    over: the opening has ended, and what is left was handed to the log."""
 
     answered_ms: int
     queued: int = 0

@@ -7,11 +7,11 @@
 Receipts leave in the order of the SENDs, because a client takes one that comes too early for a fault of the connection,
 or waits for ever (hazard receipt-out-of-order). An error is in this order, too.
 
-One batch that fails has two dialects (see `families`). Java fails the batch that SEND_ERROR 22 names by its highest id.
-In all other families no SEND_ERROR fails one batch. There the producer is closed, and its next PRODUCER is answered
-with 8, which fails all that is pending; the one after that goes on. What was handed to the log before may be stored:
-as always, a failed message is one of which nothing is known. After the refusal nothing more of this opening is handed
-over.
+A failed batch is answered in one of two ways (see `families`). Java fails the batch that SEND_ERROR 22 names by its
+highest id. In all other families no SEND_ERROR fails one batch. There the producer is closed, and its next PRODUCER is
+answered with 8, which fails all pending batches; the PRODUCER after that succeeds. A batch that was handed to the log
+before may be stored: as always, the outcome of a failed message is unknown. After the refusal nothing more of this
+opening is handed over.
 """
 
 from collections import deque
@@ -60,7 +60,7 @@ class Sends:
         self._waiting: deque[tuple[Ids, Verdict | None]] = deque()
         #: whether a SEND that comes now is handed to the log. If not, it is ignored: the client sends it again.
         self.takes = True
-        #: CLOSE_PRODUCER was sent
+        #: whether CLOSE_PRODUCER was sent
         self.closed = False
 
     def taken(self, ids: Ids) -> int:
@@ -72,7 +72,7 @@ class Sends:
         return self._next - 1
 
     def decided(self, number: int, verdict: Verdict) -> list[SendEffect]:
-        """A SEND is judged; what is answered now."""
+        """The log, or a check before it, has decided about a SEND. Returns the answers that are due now."""
         if self.closed:
             return []
         at = number - (self._next - len(self._waiting))
@@ -123,5 +123,5 @@ class Sends:
 
 
 def _failing_all(sentence: str) -> Refusal:
-    """All families fail what is pending with this code, and go on: it is the only one."""
+    """The only code with which clients of all families fail their pending batches and then go on."""
     return Refusal(ServerError.PRODUCER_BLOCKED_QUOTA_EXCEEDED_EXCEPTION, sentence)

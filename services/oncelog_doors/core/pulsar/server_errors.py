@@ -78,7 +78,8 @@ _ERROR_NAME = re.compile("|".join(_WORDS))
 
 def without_error_names(sentence: str) -> str:
     """The sentence for a client, at most 1,000 characters. The Go client searches the whole text of an error for names
-    of errors, and ends a producer or consumer whose topic is called ProducerFenced; so names are taken apart."""
+    of errors, and ends a producer or consumer whose topic is called ProducerFenced; so the names
+    are written as separate words."""
     spaced = _ERROR_NAME.sub(lambda match: _WORDS[match[0]].lower(), sentence)
     return spaced if len(spaced) <= SENTENCE_CHARACTERS_MAX else f"{spaced[: SENTENCE_CHARACTERS_MAX - 1]}…"
 
@@ -98,8 +99,8 @@ _TOPIC_FIELDS = {"topic", "tenant", "namespace"}
 
 
 def refusal_of(error: OncelogError) -> Refusal:
-    """What a request is answered that failed with this error of the SDK. What fails again, and has no code of its own,
-    is not allowed (22)."""
+    """The answer to a request that failed with this error of the SDK. An error without a code of its own, which a retry
+    does not change, becomes 22 (not allowed)."""
     if isinstance(error, InvalidName) and error.details.get("field") in _TOPIC_FIELDS:
         return Refusal(ServerError.INVALID_TOPIC_NAME, str(error))
     code = next((code for kind, code in _CODES if isinstance(error, kind)), ServerError.NOT_ALLOWED_ERROR)

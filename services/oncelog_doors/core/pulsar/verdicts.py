@@ -66,7 +66,7 @@ class Accepted:
 
 @dataclass(frozen=True, slots=True)
 class Rejected:
-    """The batch fails for good; a retry fails in the same way."""
+    """The batch fails. A retry fails in the same way."""
 
     sentence: str
 

@@ -1,8 +1,8 @@
 """How many connections a door takes, of whom.
 
-A connection is accepted before anyone has proved who it is, so one address has half of the places at most, and so has
-one role. An address that fails to prove itself again and again is not heard for a while: each attempt costs the check
-of a token.
+A connection is accepted before its client is authenticated. So one address has half of the places at most, and so has
+one role. An address whose clients fail to authenticate again and again is refused for a while, because each attempt
+costs the check of a token.
 """
 
 from collections import Counter, deque
@@ -42,7 +42,7 @@ class Admissions:
             return f"{address} has {limits.of_one_max} connections, and no more are taken from one address"
         failures = self._failures.get(address)
         if failures is not None and len(failures) >= FAILURES_MAX and failures[0] > now_ms - FAILURES_MS:
-            return f"{FAILURES_MAX} connections from {address} failed within a minute: it is not heard for that long"
+            return f"{FAILURES_MAX} connections from {address} failed within a minute: it is refused for that long"
         return None
 
     def admitted(self, address: str) -> None:
@@ -58,7 +58,7 @@ class Admissions:
         self._roles[role] += 1
 
     def failed(self, address: str, now_ms: int) -> None:
-        """A connection from there did not prove who it is, or broke the protocol before it did."""
+        """A connection from there was not authenticated, or broke the protocol before that."""
         failures = self._failures.pop(address, None) or deque(maxlen=FAILURES_MAX)
         failures.append(now_ms)
         self._failures[address] = failures
@@ -66,7 +66,7 @@ class Admissions:
             del self._failures[next(iter(self._failures))]
 
     def gone(self, address: str, role: str | None) -> None:
-        """An admitted connection is over. role: None if it did not prove any."""
+        """An admitted connection is over. role: None if it was not authenticated."""
         for counter, key in ((self._addresses, address), (self._roles, role)):
             if key is not None:
                 counter[key] -= 1

@@ -24,11 +24,12 @@ from oncelog_effects.outbox.tables import OutboxTables
 from oncelog_lab.bench.baseline import DRAIN_S
 from oncelog_lab.bench.effects.sql import sqlite_url
 from oncelog_lab.bench.figures import BenchRow, FigureTarget, Latencies, median, rounded
-from oncelog_lab.bench.loads import make_values, send_paced
+from oncelog_lab.bench.loads import send_paced
 from oncelog_lab.bench.publish import new_producers
 from oncelog_lab.bench.running import BenchStack, Tell
 from oncelog_lab.bench.settings import BenchSettings
 from oncelog_lab.failures import LabFailed
+from oncelog_lab.values import make_values
 from oncelog_lab.waiting import until
 
 _ROWS = 1_000

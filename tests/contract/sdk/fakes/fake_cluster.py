@@ -5,9 +5,8 @@ and go; topics, with their log and marks, stay.
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
 
 from oncelog.core.errors import (
     EntriesLost,
@@ -19,11 +18,13 @@ from oncelog.core.errors import (
     ProducerExpired,
     ProducerFenced,
     ServiceUnavailable,
+    SessionSuperseded,
     TopicNotFound,
     UnreadableEntry,
 )
+from oncelog.core.formats.client_token import check_of
 from oncelog.core.formats.entry import EntryKind, producer_id_of
-from oncelog.core.formats.opening import OnConflict
+from oncelog.core.formats.opening import OnConflict, ProducerInstance
 from oncelog.core.ids import (
     BEFORE_ALL,
     Incarnation,
@@ -77,8 +78,7 @@ from oncelog.wire.owner_pb2 import (
 from tests.contract.sdk.fakes.fake_consume import ConsumeKnobs, ConsumeStreams
 from tests.contract.sdk.fakes.fake_offers import FakeMembers
 from tests.contract.sdk.fakes.fake_topic import LEDGER, FakeTopic, start_of
-
-MESSAGE_BYTES_MAX = 5 * 1024 * 1024
+from tests.contract.sdk.fakes.knobs import Knobs, Seen
 
 
 class Permits:
@@ -118,7 +118,8 @@ class FakeOwner:
         self.judged = 0
         self._cluster = cluster
         self._sessions: dict[SessionNumber, tuple[FakeTopic, ProducerId, str]] = {}
-        self._streams: list[ServerStream[ReceivedPublish, PublishAnswers]] = []
+        #: {session: its stream}, of clients of gateways
+        self._streams: dict[SessionNumber, ServerStream[ReceivedPublish, PublishAnswers]] = {}
         self.server.stream(PUBLISH, self._publish)
         self.server.stream(READ, self._read)
         self.consumers = ConsumeStreams(cluster.by_id, epoch, cluster.consume)
@@ -144,12 +145,19 @@ class FakeOwner:
                 await self._cluster.knobs.gate.wait()
                 self._cluster.seen.opens.append(len(frame.opens))
                 granted = [self._open(request) for request in frame.opens]
-                mine += [each.session for each in granted if isinstance(each, OpenGranted)]
+                opened = [each.session for each in granted if isinstance(each, OpenGranted)]
+                mine += opened
+                for number in opened:
+                    await self._supersede(number)
+                    self._streams[number] = stream
                 answers, ended = self._take(frame)
                 ended += [EndedSession(number, None, self.epoch) for number in frame.closes]
-                for number in frame.closes:
+                for number in (*frame.closes, *frame.closes_keeping):
                     self._sessions.pop(number, None)
-                    self._cluster.seen.closed_sessions.append(number)
+                self._cluster.seen.closed_sessions += frame.closes
+                self._cluster.seen.kept_sessions += frame.closes_keeping
+                self._cluster.seen.held_sessions += frame.held
+                ended += [EndedSession(number, None, self.epoch) for number in frame.closes_keeping]
                 if self._cluster.knobs.lose_answers > 0 and answers:
                     self._cluster.knobs.lose_answers -= 1
                     raise ServiceUnavailable("the answers are lost")
@@ -159,11 +167,26 @@ class FakeOwner:
                         [each for each in granted if isinstance(each, OpenGranted)],
                         [each for each in granted if isinstance(each, OpenDenied)],
                         ended,
+                        wanted=opened if self._cluster.knobs.wants_at_once else [],
                     )
                 )
         finally:
             for number in mine:
                 self._sessions.pop(number, None)
+
+    async def _supersede(self, session: SessionNumber) -> None:
+        """End the session that the producer of this one has had before, if it still has it."""
+        topic, producer_id, _ = self._sessions[session]
+        for number, (other, pid, _) in list(self._sessions.items()):
+            if (other, pid) == (topic, producer_id) and number != session and self._cluster.knobs.supersedes:
+                del self._sessions[number]
+                ended = EndedSession(number, SessionSuperseded("it goes on elsewhere"), self.epoch)
+                await self._streams[number].write(PublishAnswers(ended=[ended]))
+
+    async def want(self, name: str) -> None:
+        """Ask for this name on the streams of those that hold it."""
+        for number in [number for number, session in self._sessions.items() if session[2] == name]:
+            await self._streams[number].write(PublishAnswers(wanted=[number]))
 
     def _open(self, request: OpenRequest) -> OpenGranted | OpenDenied:
         topic = self._cluster.by_id.get(request.topic_id)
@@ -171,6 +194,12 @@ class FakeOwner:
         if topic is None or refusal is not None:
             return OpenDenied(request.open_id, refusal or NotOwner(), self.epoch)
         instance = request.resume or request.present
+        if request.client is not None:
+            self._cluster.seen.clients.append(request.client)
+            known = topic.table.producer_id_of(request.producer_name or "")
+            token = request.client.token
+            if token is not None and known is not None and token.check == check_of(topic.topic_id, known):
+                instance = ProducerInstance(known, token.generation)
         if instance is None:
             known = topic.table.producer_id_of(request.producer_name or "")
             if known is not None and topic.table.mode_of(known) is not request.mode:
@@ -191,8 +220,10 @@ class FakeOwner:
         self._sessions[session] = (topic, producer_id, name)
         producer = topic.table.state.producers[producer_id]
         return OpenGranted(
-            request.open_id, session, name, producer_id, generation, producer.persisted, instance is None, self.epoch,
+            request.open_id, session, name, producer_id, generation, producer.persisted,
+            request.resume is None and request.present is None, self.epoch,
             topic.topic_id, self._cluster.knobs.message_bytes_max, growths=producer.growths,
+            for_client=request.client is not None and self._cluster.knobs.knows_gateways,
         )  # fmt: skip
 
     def _take(self, frame: ReceivedPublish) -> tuple[list[BatchAnswer], list[EndedSession]]:
@@ -327,47 +358,6 @@ class FakeOwner:
                     next_index=topic.table.state.next_index, owner_epoch=self.epoch,
                 )  # fmt: skip
         return LastMessageAnswer(present=False, next_index=topic.table.state.next_index, owner_epoch=self.epoch)
-
-
-def _nothing(_: object) -> OncelogError | None:
-    return None
-
-
-@dataclass(slots=True)
-class Knobs:
-    """What tests turn. lose_answers: so many frames are stored and their answers lost, with the stream."""
-
-    #: the owner does nothing while this is closed
-    gate: asyncio.Event = field(default_factory=asyncio.Event)
-    lose_answers: int = 0
-    message_bytes_max: int = MESSAGE_BYTES_MAX
-    refuse_open: Callable[[OpenRequest], OncelogError | None] = _nothing
-    refuse_batch: Callable[[memoryview], OncelogError | None] = _nothing
-    may_create: bool = True
-    #: (incarnation, address) of the storage nodes of every ledger
-    members: tuple[tuple[str, str], ...] = ()
-    #: storage nodes from which readers are to read; None: the owner sends everything
-    offered: FakeMembers | None = None
-    #: called when the last message was asked for, before it is looked for
-    before_last_message: Callable[[], None] = lambda: None
-    #: called with the topic when a look-up of a partitioned topic is about to be answered
-    looked_up: Callable[[str], None] = lambda _topic: None
-    #: the answer for the chunk with this entry id, or the error raised
-    chunk: Callable[[int], ReadChunkAnswer] = lambda _entry_id: ReadChunkAnswer(trimmed=True)
-    #: requests for the names of producers are answered while this is set
-    names: asyncio.Event = field(default_factory=asyncio.Event)
-
-
-@dataclass(slots=True)
-class Seen:
-    """What came over the wire. frames, opens: batches and openings of each publish frame received. starts: of read
-    streams. refused_look_ups: of topics that do not exist."""
-
-    frames: list[int] = field(default_factory=list)
-    opens: list[int] = field(default_factory=list)
-    starts: list[StartAt] = field(default_factory=list)
-    closed_sessions: list[SessionNumber] = field(default_factory=list)
-    refused_look_ups: int = 0
 
 
 class FakeCluster:

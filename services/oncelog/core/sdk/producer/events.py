@@ -40,9 +40,21 @@ class SessionDedupToggled:
     on: bool
 
 
+@dataclass(frozen=True, slots=True)
+class NameIsWanted:
+    """Another client wants the name of this session, which a gateway has opened: is the gateway's client there?"""
+
+    session: SessionNumber
+
+
+@dataclass(frozen=True, slots=True)
+class ClientIsThere:
+    """The answer to ReportWanted. If the client is gone, the gateway closes the producer."""
+
+
 ProducerEvent = (
     BatchReady | BatchesAnswered | ProducerGranted | OpenRefused | SessionClosedByOwner | SessionDedupToggled
-    | AttemptEvent
+    | NameIsWanted | ClientIsThere | AttemptEvent
 )  # fmt: skip
 
 
@@ -56,6 +68,19 @@ class ReportOpen:
     name: str
     last_sequence_id: SequenceId
     message_bytes_max: int
+
+
+@dataclass(frozen=True, slots=True)
+class ReportWanted:
+    """Ask the client of the gateway whether it is there; ClientIsThere follows, CloseWanted, or nothing."""
+
+
+@dataclass(frozen=True, slots=True)
+class HoldName:
+    """Tell the owner that the client of this session is there."""
+
+    attempt: int
+    session: SessionNumber
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,4 +107,4 @@ class Fail:
     stored: bool | None
 
 
-ProducerEffect = OpeningEffect | ReportOpen | SendBatches | Complete | Fail | FailSession
+ProducerEffect = OpeningEffect | ReportOpen | ReportWanted | HoldName | SendBatches | Complete | Fail | FailSession

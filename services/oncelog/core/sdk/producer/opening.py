@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from oncelog.core.access import Caller
 from oncelog.core.errors import InvariantViolated, OncelogError
 from oncelog.core.formats.entry import SequenceMode
-from oncelog.core.formats.opening import OnConflict, ProducerInstance
+from oncelog.core.formats.opening import GatewayClient, OnConflict, ProducerInstance
 from oncelog.core.ids import NO_SEQUENCE, Generation, InstanceId, OwnerEpoch, ProducerId, SequenceId, SessionNumber
 from oncelog.core.sdk.owner_attempts import OPEN_TIMEOUT_MS, AttemptEffect, OpeningPhase, OwnerAttempts
 from oncelog.core.sdk.producer.pending_batches import IN_FLIGHT_BYTES_MAX, IN_FLIGHT_COUNT_MAX, PENDING_BYTES_MAX
@@ -49,6 +49,8 @@ class ProducerSettings:
     initial_mark: SequenceId = NO_SEQUENCE
     #: of a lease: the producer continues as this instance, behind initial_sequence_id
     lease: ProducerInstance | None = None
+    #: the client for which a gateway opens the producer; its token is presented at the first opening
+    client: GatewayClient | None = None
 
 
 # --- events -----------------------------------------------------------------------------------------------------------
@@ -56,7 +58,8 @@ class ProducerSettings:
 
 @dataclass(frozen=True, slots=True)
 class ProducerGranted:
-    """The answer to OpenProducer. last_sequence_id: the persisted mark, -1 for none; not final: at least it."""
+    """The answer to OpenProducer. last_sequence_id: the persisted mark, -1 for none; not final: at least it.
+    for_client: the owner knows that it is for the client of a gateway."""
 
     attempt: int
     session: SessionNumber
@@ -69,6 +72,7 @@ class ProducerGranted:
     message_bytes_max: int = MESSAGE_BYTES_MAX
     deduplication: bool = True
     growths: int = 0
+    for_client: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,6 +105,7 @@ class OpenProducer:
     on_behalf_of: Caller | None = None
     growths: int = 0
     initial_mark: SequenceId = NO_SEQUENCE
+    client: GatewayClient | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,10 +117,12 @@ class WithdrawOpening:
 
 @dataclass(frozen=True, slots=True)
 class CloseSession:
-    """Close this session at the owner, if the attempt's stream is still open."""
+    """Close this session at the owner, if the attempt's stream is still open. keeps_name: for the client of a gateway,
+    which may come back."""
 
     attempt: int
     session: SessionNumber
+    keeps_name: bool = False
 
 
 OpeningEffect = AttemptEffect | OpenProducer | WithdrawOpening | CloseSession
@@ -141,7 +148,9 @@ class SessionOpening(OwnerAttempts):
 
     def request(self) -> OpenProducer:
         """What the owner of the present attempt is asked."""
-        proven = self.instance
+        proven, client = self.instance, self._settings.client
+        if client is not None and proven is not None:
+            client = client._replace(token=None)
         wanted = OnConflict.REFUSE if self.expired else self._settings.on_conflict
         return OpenProducer(
             self.attempt,
@@ -155,6 +164,7 @@ class SessionOpening(OwnerAttempts):
             on_behalf_of=self._settings.on_behalf_of,
             growths=self._settings.growths,
             initial_mark=self._settings.initial_mark,
+            client=client,
         )
 
     def granted(self, event: ProducerGranted) -> None:

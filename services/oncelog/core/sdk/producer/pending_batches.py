@@ -27,8 +27,9 @@ PENDING_BYTES_MAX = 64 * 1024 * 1024
 class BatchReady:
     """A batch to send, after the producer was reported open. request: ascending. ids None: assign them.
 
-    payload: in the format COLUMNS, as stored; payload_raw_bytes: its size before compression. chunked: the value of the
-    only message, which `payload` lacks; the requests before this one, as many as it has chunks, are theirs.
+    payload: as stored, in `payload_format`; payload_raw_bytes: its size before compression. chunked: the value of the
+    only message, which `payload` lacks; the requests before this one, as many as it has chunks, are theirs. unit: of
+    the ids, only the first and the last one are known (`core.formats.batch`).
     """
 
     request: int
@@ -39,6 +40,8 @@ class BatchReady:
     compression: Compression = Compression.NONE
     payload_raw_bytes: int | None = None
     chunked: ChunkedSend | None = None
+    payload_format: PayloadFormat = PayloadFormat.COLUMNS
+    unit: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +79,8 @@ class PendingBatch:
     #: its caller got DeadlineExceeded; the batch stays pending to keep the order
     given_up: bool = False
     chunked: ChunkedSend | None = None
+    payload_format: PayloadFormat = PayloadFormat.COLUMNS
+    unit: bool = False
 
     @property
     def window_bytes(self) -> int:
@@ -110,6 +115,8 @@ class PendingBatch:
                 deltas=self.ids.deltas,
                 compression=self.compression,
                 payload_raw_bytes=self.payload_raw_bytes,
+                payload_format=self.payload_format,
+                unit=self.unit,
             )
             self.packed_for = (producer_id, generation)
             # Keep one copy of the payload: the one inside the packed bytes.

@@ -16,6 +16,8 @@ Rules
   lowers the counter of automatic ids (hazard deposed-owner-refuses).
 - A grant with a mark below what this producer was told to be stored is final: the log went back (hazard
   log-went-back).
+- A producer of a gateway never goes on as a new instance, because its client holds the token of this one; and every
+  session that it closes keeps its name for the client, unless the client has closed its own producer.
 - A send deadline fails the caller's result with DeadlineExceeded, which names the latest reason why there is no
   session: the outcome is unknown. The batch itself stays
   pending, unchanged and in its place, because a later id must not overtake it. It still counts towards
@@ -32,6 +34,7 @@ from oncelog.core import errors
 from oncelog.core.errors import InvariantViolated, OncelogError
 from oncelog.core.formats.batch import HEADER_BYTES, Checksum
 from oncelog.core.formats.chunks import names_bytes
+from oncelog.core.formats.client_token import needs_level
 from oncelog.core.formats.entry import SequenceMode
 from oncelog.core.formats.outcome import Outcome, ResultKind, refuses
 from oncelog.core.ids import InstanceId, OwnerEpoch, SessionNumber
@@ -52,11 +55,15 @@ from oncelog.core.sdk.owner_attempts import (
 )
 from oncelog.core.sdk.producer.events import (
     BatchesAnswered,
+    ClientIsThere,
     Complete,
     Fail,
+    HoldName,
+    NameIsWanted,
     ProducerEffect,
     ProducerEvent,
     ReportOpen,
+    ReportWanted,
     SessionClosedByOwner,
     SessionDedupToggled,
 )
@@ -108,13 +115,17 @@ class ProducerSession:
             in_flight_bytes_max=settings.in_flight_bytes_max,
         )
         self._progress = AnswerProgress(settings.answer_timeout_ms)
+        #: the session whose name another client wants, until the gateway has answered
+        self._wanted: SessionNumber | None = None
+        #: whether the gateway's client has closed its producer
+        self._gives_up = False
 
     def handle(self, event: ProducerEvent) -> list[ProducerEffect]:
         if isinstance(event, BatchReady):
             return self._batch_ready(event)
         if self.state in (ProducerSessionState.FAILED, ProducerSessionState.CLOSED):
             # A late grant: close its session, so that it does not stay open at the owner.
-            return [CloseSession(event.attempt, event.session)] if isinstance(event, ProducerGranted) else []
+            return [self._closing(event.attempt, event.session)] if isinstance(event, ProducerGranted) else []
         match event:
             case BatchesAnswered():
                 return self._batches_answered(event)
@@ -141,8 +152,17 @@ class ProducerSession:
             case SessionTimerFired():
                 return self._timer_fired(event.key)
             case CloseWanted():
-                error = errors.ProducerClosed("the producer was closed")
+                error, self._gives_up = errors.ProducerClosed("the producer was closed"), event.gives_up_name
                 return [*self.opening.withdraw(), *self._end(ProducerSessionState.CLOSED, error)]
+            case NameIsWanted():
+                if event.session != self.session:
+                    return []
+                self._wanted = event.session
+                return [ReportWanted()]
+            case ClientIsThere():
+                wanted, self._wanted = self._wanted, None
+                is_open = wanted is not None and wanted == self.session
+                return [HoldName(self.opening.attempt, wanted)] if wanted is not None and is_open else []
             case _:
                 assert_never(event)
 
@@ -165,9 +185,12 @@ class ProducerSession:
         return [self.opening.request()] if retry is None else [*retry]
 
     def _granted(self, event: ProducerGranted) -> list[ProducerEffect]:
-        unwanted = CloseSession(event.attempt, event.session)
+        unwanted = self._closing(event.attempt, event.session)
         if not self.opening.asks(event.attempt):
             return [unwanted]
+        if self.settings.client is not None and not event.for_client:
+            error = needs_level("and this owner is of an older version")
+            return [CloseSession(event.attempt, event.session), *self._fail(error)]
         instance = self.opening.instance
         believed = event.owner_epoch and self.opening.believes(event.owner_epoch)
         if not believed or (instance is None and not event.final):
@@ -195,7 +218,8 @@ class ProducerSession:
     def _refused(self, error: OncelogError) -> list[ProducerEffect]:
         """The owner refused the opening, or the look-up failed."""
         self.trouble = error
-        if isinstance(error, errors.ProducerExpired) and not self.numbers.contiguous and not self.pending.any_sent:
+        renews = not self.numbers.contiguous and self.settings.client is None
+        if isinstance(error, errors.ProducerExpired) and renews and not self.pending.any_sent:
             # No pending batch can be a duplicate: a new instance may send them.
             self.opening.start_anew()
             return [*self.opening.again()]
@@ -248,6 +272,8 @@ class ProducerSession:
                 size_bytes + in_chunks,
                 own_above,
                 chunked=event.chunked,
+                payload_format=event.payload_format,
+                unit=event.unit,
             )
         )
         effects = self._send()
@@ -287,7 +313,7 @@ class ProducerSession:
         if event.session != self.session:
             return []
         if not self.opening.believes(event.owner_epoch):
-            return [CloseSession(self.opening.attempt, event.session), *self._reopen()]
+            return [self._closing(self.opening.attempt, event.session), *self._reopen()]
         effects: list[ProducerEffect] = []
         over: OncelogError | None = None
         fatal: OncelogError | None = None
@@ -335,6 +361,8 @@ class ProducerSession:
             return [Complete(batch.request, batch.ids, outcome)]
         high_water = self.numbers.stored if refuses(outcome) else None
         repeated = batch.resent and any(part.kind is ResultKind.DUPLICATE for part in outcome)
+        if batch.unit:  # all of it, or nothing
+            repeated = repeated and batch.own_above < batch.ids.first
         own_above = batch.own_above if repeated else None
         return [Complete(batch.request, batch.ids, outcome, own_above, high_water)]
 
@@ -348,7 +376,7 @@ class ProducerSession:
         """A higher epoch means that this session's owner was deposed: its answers are outdated."""
         if not self.opening.learn(owner_epoch) or self.session is None:
             return []
-        return [CloseSession(self.opening.attempt, self.session), *self._reopen()]
+        return [self._closing(self.opening.attempt, self.session), *self._reopen()]
 
     def _session_ended(self, event: SessionClosedByOwner) -> list[ProducerEffect]:
         if event.session != self.session:
@@ -383,7 +411,7 @@ class ProducerSession:
         if key.number != self.opening.attempt or self.session is None:
             return []
         again = self._progress.expired(key.number, waiting=self.pending.in_flight_count > 0)
-        return [CloseSession(key.number, self.session), *self._reopen()] if again is None else [*again]
+        return [self._closing(key.number, self.session), *self._reopen()] if again is None else [*again]
 
     def _late(self) -> errors.DeadlineExceeded:
         """For a batch without an answer. It names what the producer waits for, such as a full disk."""
@@ -396,6 +424,9 @@ class ProducerSession:
 
     # --- the end ------------------------------------------------------------------------------------------------------
 
+    def _closing(self, attempt: int, session: SessionNumber) -> CloseSession:
+        return CloseSession(attempt, session, keeps_name=self.settings.client is not None and not self._gives_up)
+
     def _fail(self, error: OncelogError, refused: int | None = None) -> list[ProducerEffect]:
         return [FailSession(error), *self._end(ProducerSessionState.FAILED, error, refused)]
 
@@ -405,7 +436,7 @@ class ProducerSession:
         """refused: the batch that the owner refused, if any; the owner dropped all later batches of the session."""
         effects: list[ProducerEffect] = []
         if self.session is not None:
-            effects.append(CloseSession(self.opening.attempt, self.session))
+            effects.append(self._closing(self.opening.attempt, self.session))
         self.state, self.session, self.error = state, None, error
         for batch in self.pending.drain():
             dropped = refused is not None and batch.request >= refused and not batch.resent

@@ -1,0 +1,128 @@
+"""For gateways: ordinary clients of Oncelog that have clients of their own, which speak another protocol.
+
+A gateway keeps no state. What its client must know to come back through another gateway is in the token, and which of
+its openings is the later one is in the epoch. `core.publishing.client_order` has the rules.
+"""
+
+from collections.abc import Callable
+from typing import Literal
+
+from oncelog.client.client import AsyncClient, network_of
+from oncelog.client.producing.packed_entries import PackedCallback, PackedEntry, PackedResult
+from oncelog.client.producing.packed_producer import PackedProducer
+from oncelog.client.producing.sender import CONFLICTS, PENDING_SLACK_BYTES
+from oncelog.client.reading.entry_reader import EntryReader, EntryStart, WholeEntry
+from oncelog.client.values.arguments import check_seconds, check_type, choice, integer
+from oncelog.core.access import Caller
+from oncelog.core.errors import InvalidArgument
+from oncelog.core.formats.client_token import decode_token
+from oncelog.core.formats.opening import GatewayClient
+from oncelog.core.names import check_producer_name, parse_topic
+from oncelog.core.sdk.producer.opening import ProducerSettings
+from oncelog.rpc.codecs.reader_codec import StartEdge, StartTime
+
+__all__ = [
+    "EntryReader",
+    "EntryStart",
+    "PackedCallback",
+    "PackedEntry",
+    "PackedProducer",
+    "PackedResult",
+    "StartEdge",
+    "StartTime",
+    "WholeEntry",
+    "create_packed_producer",
+    "open_entry_reader",
+]
+
+PENDING_BYTES_MAX = 16 * 1024 * 1024
+_EPOCH_MAX = 2**64 - 1
+
+
+async def create_packed_producer(
+    client: AsyncClient,
+    topic: str,
+    *,
+    producer_name: str | None = None,
+    token: int = 0,
+    epoch: int | None = None,
+    on_behalf_of: Caller | None = None,
+    on_conflict: Literal["fence", "refuse"] = "refuse",
+    wanted: Callable[[], None] | None = None,
+    pending_bytes_max: int = PENDING_BYTES_MAX,
+    timeout: float | None = None,
+) -> PackedProducer:
+    """Open a producer for one client of a gateway. It waits while the topic has no owner, and while it is unknown
+    whether another client holds the name; cancelling the call withdraws the request.
+
+    Args:
+        topic: `tenant/namespace/name`, or a partition of it, `name-partition-0`; not a topic with partitions.
+        producer_name: None assigns one, which the client gives when it comes back.
+        token: of an earlier producer of this client, from any gateway; 0: none, so it is a new instance. A token of
+            another topic or producer under the same names counts as none.
+        epoch: higher than that of each earlier opening of this client; 0 to 2**64 - 1. None: the client does not count
+            them, so the later opening wins.
+        on_behalf_of: for superusers: the caller whose rights are checked, and whose role owns the name.
+        on_conflict: of a new instance. "refuse": ProducerBusy while another client holds the name. Is that the client
+            of a gateway, the gateway is asked whether it is there; no answer in 8 s means that it is gone. "fence": the
+            name is taken at once.
+        wanted: called when another client wants the name, after this call has returned: call `client_lives`, or close
+            the producer. None: the answer is at once that the client is there.
+        pending_bytes_max: bytes that may be given and not decided yet.
+        timeout: seconds; None: no limit.
+
+    Raises:
+        InvalidName, InvalidArgument: an argument is not valid, or the topic has partitions; `field` names it. `client`:
+            the cluster has a lower level than 9, which knows clients of gateways.
+        ProducerFenced: the token is of an earlier generation, or the epoch is not above that of the client's session.
+        ProducerBusy: see on_conflict.
+        ModeMismatch: the name is bound to contiguous sequence ids.
+        TopicNotFound, PermissionDenied, ClientClosed, DeadlineExceeded: as `create_producer`.
+    """
+    network = network_of(client)
+    network.check_open()
+    name = parse_topic(topic)
+    token = integer("token", token)
+    check_seconds("timeout", timeout)
+    if wanted is not None and not callable(wanted):
+        raise InvalidArgument(f"wanted must be a function, not {type(wanted).__name__}", field="wanted")
+    if epoch is not None:
+        epoch = integer("epoch", epoch, 0, _EPOCH_MAX)
+    if on_behalf_of is not None:
+        check_type("on_behalf_of", on_behalf_of, Caller, "a Caller")
+    pending_bytes_max = integer("pending_bytes_max", pending_bytes_max, 1, 1 << 40)
+    settings = ProducerSettings(
+        name=None if producer_name is None else check_producer_name(producer_name),
+        on_conflict=choice("on_conflict", CONFLICTS, on_conflict),
+        pending_bytes_max=pending_bytes_max + PENDING_SLACK_BYTES,
+        on_behalf_of=on_behalf_of,
+        client=GatewayClient(epoch, decode_token(token) if token else None),
+    )
+    producer = PackedProducer(name, settings, network, pending_bytes_max=pending_bytes_max, wanted=wanted)
+    client._packed.add(producer)  # noqa: SLF001  # it is closed with the client, which waits for no results of it
+    await producer.open(None if timeout is None else max(1, int(timeout * 1000)))
+    return producer
+
+
+async def open_entry_reader(
+    client: AsyncClient,
+    topic: str,
+    start: EntryStart,
+    *,
+    create: bool = True,
+    window_bytes: int,
+    timeout: float | None = None,
+) -> EntryReader:
+    """Open a reader of whole entries for one client of a gateway. Close it; the client does not.
+
+    The rights are those of the gateway: it checks those of its client itself. window_bytes: of entries that wait in the
+    reader. The others as in `EntryReader.open`. Raises as that, InvalidName, InvalidArgument for a topic with
+    partitions, ClientClosed, and DeadlineExceeded with the last retriable reason.
+    """
+    network = network_of(client)
+    network.check_open()
+    check_seconds("timeout", timeout)
+    timeout_ms = None if timeout is None else max(1, int(timeout * 1000))
+    reader = EntryReader(parse_topic(topic), network, timeout_ms=timeout_ms, window_bytes=window_bytes)
+    await reader.open(start, create=create)
+    return reader

@@ -1,0 +1,38 @@
+"""`oncelog-doors serve`, or `python -m oncelog_doors serve`: one door."""
+
+import argparse
+
+from oncelog.runtime.descriptors import program
+from oncelog.runtime.process import load_settings, run
+from oncelog.runtime.settings import DoorSettings
+from oncelog_doors.process import DoorProcess
+
+
+@program
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="oncelog-doors", description="Gateways to Oncelog for clients of others.")
+    serve = parser.add_subparsers(dest="command", required=True).add_parser(
+        "serve", help="serve clients of Pulsar", description="Serve clients of Pulsar until SIGTERM."
+    )
+    serve.add_argument(
+        "--url", help="metadata services of the cluster, oncelog[+proxy][+tls]://host:port[,host:port...]"
+    )
+    serve.add_argument(
+        "--pulsar",
+        dest="pulsar_address",
+        metavar="HOST:PORT",
+        help="listen for clients without TLS; port 0: a free one",
+    )
+    serve.add_argument(
+        "--pulsar-tls", dest="pulsar_tls_address", metavar="HOST:PORT", help="listen for clients with TLS (pulsar+ssl)"
+    )
+    serve.add_argument("--host", dest="listen_host", help="address of the health port")
+    serve.add_argument("--health-port", type=int, help="port of /livez, /readyz and /metrics; 0: a free port")
+    arguments = vars(parser.parse_args())
+    del arguments["command"]
+    settings = load_settings(DoorSettings, arguments)
+    return run(DoorProcess(settings).run, drain_timeout_ms=settings.drain_timeout_ms)
+
+
+if __name__ == "__main__":
+    main()

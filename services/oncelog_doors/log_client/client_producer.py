@@ -1,0 +1,90 @@
+"""A producer of the SDK, in the form that a door needs (`pulsar.ports.ProducerPort`)."""
+
+from functools import partial
+
+from oncelog.client.gateways import PackedEntry, PackedProducer, PackedResult
+from oncelog.core.errors import OncelogError, StaleSequence
+from oncelog.core.ids import Position, SequenceId
+from oncelog_doors.core.pulsar.verdicts import Ids, Known, Rejected, TopicRules, verdict_on
+from oncelog_doors.log_client.client_entries import packed
+from oncelog_doors.log_client.known_batches import known_of
+from oncelog_doors.log_client.stored_contents import StoredContents
+from oncelog_doors.pulsar.ports import Decided
+
+
+class ClientProducer:
+    """Of one client of a door."""
+
+    def __init__(self, producer: PackedProducer, rules: TopicRules, contents: StoredContents) -> None:
+        self._producer, self._rules, self._contents = producer, rules, contents
+
+    @property
+    def name(self) -> str:
+        return self._producer.name
+
+    @property
+    def token(self) -> int:
+        return self._producer.token
+
+    @property
+    def last_sequence_id(self) -> SequenceId:
+        return self._producer.last_sequence_id
+
+    def prepare(self, entry: bytes, ids: Ids, message_count: int) -> "PreparedEntry | Rejected":
+        limit = self._producer.batch_bytes_max
+        found = packed(entry, ids, message_count, producer_name=self.name, bytes_max=limit)
+        return found if isinstance(found, Rejected) else PreparedEntry(ids, found)
+
+    def has_room(self, size: int) -> bool:
+        return self._producer.has_room(size)
+
+    async def room(self, size: int) -> None:
+        await self._producer.room(size)
+
+    def give(self, prepared: "PreparedEntry", decided: Decided) -> None:
+        try:
+            self._producer.send_nowait(prepared.entry, partial(self._answered, prepared, decided))
+        except OncelogError as error:
+            self._failed(error, decided)
+
+    def _answered(
+        self, sent: "PreparedEntry", decided: Decided, result: PackedResult | None, error: OncelogError | None
+    ) -> None:
+        then = partial(self._known, sent.ids, decided)
+        if result is not None:
+            known, place = known_of(result.ranges)
+            if known in (Known.OTHER_BATCHES, Known.PARTLY_NEW):
+                self._contents.compare(known, sent.entry, result.ranges, then)
+            else:
+                then((known, place))
+        elif isinstance(error, StaleSequence):  # of all messages of the batch
+            then((Known.STALE, None))
+        else:
+            assert error is not None, "a batch has a result or an error"
+            self._failed(error, decided)
+
+    def _known(self, ids: Ids, decided: Decided, known: tuple[Known, Position | None] | None) -> None:
+        decided(None if known is None else verdict_on(known[0], ids, known[1], self._rules))
+
+    def _failed(self, error: OncelogError, decided: Decided) -> None:
+        """If the producer has ended, nothing is known of the batch; else the batch itself was refused."""
+        decided(None if self._producer.failure is not None else Rejected(str(error)))
+
+    def holder_lives(self) -> None:
+        self._producer.client_lives()
+
+    async def ended(self) -> OncelogError:
+        return await self._producer.ended()
+
+    async def close(self, *, gives_up_name: bool) -> None:
+        self._contents.close()
+        await self._producer.close(gives_up_name=gives_up_name)
+
+
+class PreparedEntry:
+    """What `give` takes."""
+
+    __slots__ = ("entry", "ids")
+
+    def __init__(self, ids: Ids, entry: PackedEntry) -> None:
+        self.ids, self.entry = ids, entry

@@ -1,0 +1,116 @@
+"""A cluster through one client of the SDK, in the form that a door needs (`pulsar.ports.ClusterPort`).
+
+The door's own role is a superuser. Each producer is opened on behalf of the role of its client, so the owner of the
+topic checks that role's rights, and the name belongs to it. Tokens are those of the log, checked with its key.
+"""
+
+import time
+from collections.abc import Callable
+from dataclasses import replace
+
+from oncelog.client.client import AsyncClient, network_of
+from oncelog.client.gateways import create_packed_producer
+from oncelog.client.network.lookup import partitions_in
+from oncelog.client.rest_calls import rest
+from oncelog.core.access import Caller
+from oncelog.core.errors import InvalidArgument, InvariantViolated, TopicNotFound
+from oncelog.core.formats.client_token import decode_token
+from oncelog.core.names import TopicName
+from oncelog.runtime.security import Security
+from oncelog.runtime.tokens import SCHEME
+from oncelog_doors.core.pulsar.message_ids import Start
+from oncelog_doors.core.pulsar.openings import NO_TOKEN
+from oncelog_doors.core.pulsar.verdicts import TopicRules
+from oncelog_doors.core.shared.lookup_rights import may_create, require_creation
+from oncelog_doors.log_client.client_producer import ClientProducer
+from oncelog_doors.log_client.log_reader import LogReader, open_log_reader
+from oncelog_doors.log_client.stored_contents import StoredContents
+from oncelog_doors.pulsar.ports import ProvedCaller
+
+#: Of reading the rights of a namespace. Clients wait 30 s for a look-up, and repeat it.
+_RIGHTS_TIMEOUT_MS = 10_000
+
+
+class SdkCluster:
+    """client: with a token of a superuser, if the cluster wants tokens. batch_bytes_max: the owners' setting."""
+
+    def __init__(self, client: AsyncClient, security: Security, *, batch_bytes_max: int) -> None:
+        self._client, self._security = client, security
+        self._batch_bytes_max = batch_bytes_max
+
+    @property
+    def authentication(self) -> bool:
+        return self._security.authenticator is not None
+
+    @property
+    def batch_bytes_max(self) -> int:
+        return self._batch_bytes_max
+
+    async def caller_of(self, token: str, address: str) -> ProvedCaller:
+        authenticator = self._security.authenticator
+        if authenticator is None:
+            raise InvariantViolated("a token was read although the cluster wants none")
+        caller, expires_s = authenticator.proved(f"{SCHEME}{token}")
+        ends_in_ms = None if expires_s is None else max(0, int((expires_s - time.time()) * 1000))
+        return ProvedCaller(replace(caller, address=address), ends_in_ms)
+
+    async def partitions(self, topic: TopicName, caller: Caller, *, may_create: bool) -> int:
+        """As the log does for a client of its own: any of the rights to produce and to consume shows the topic, the
+        first one creates it."""
+        creates = may_create if caller.superuser else await self._may_create(topic, caller, wanted=may_create)
+        lookup = network_of(self._client).lookup
+        try:
+            if not creates:
+                return await lookup.partitions(topic)
+            await lookup.find(topic, create=True)
+        except InvalidArgument as error:
+            if count := partitions_in(error):
+                return count
+            raise
+        except TopicNotFound:
+            if may_create and not creates:
+                require_creation(caller, topic)
+            raise
+        return 0
+
+    async def _may_create(self, topic: TopicName, caller: Caller, *, wanted: bool) -> bool:
+        path = f"/admin/v2/namespaces/{topic.namespace_name}/permissions"
+        grants = await rest(self._client, "GET", path, timeout_ms=_RIGHTS_TIMEOUT_MS)
+        return may_create(caller, grants, topic, wanted=wanted)
+
+    async def open_producer(
+        self,
+        topic: TopicName,
+        caller: Caller,
+        *,
+        name: str | None,
+        token: int,
+        epoch: int | None,
+        wanted: Callable[[], None],
+    ) -> ClientProducer:
+        producer = await create_packed_producer(
+            self._client,
+            str(topic),
+            producer_name=name,
+            token=token if _is_ours(token) else NO_TOKEN,
+            epoch=epoch,
+            on_behalf_of=caller,
+            on_conflict="refuse",
+            wanted=wanted,
+        )
+        contents = StoredContents(self._client, str(topic), network_of(self._client).background)
+        return ClientProducer(producer, TopicRules(), contents)
+
+    async def open_reader(self, topic: TopicName, caller: Caller, start: Start, *, may_create: bool) -> LogReader:
+        tasks = network_of(self._client).background
+        return await open_log_reader(self._client, tasks, topic, caller, start, may_create=may_create)
+
+
+def _is_ours(token: int) -> bool:
+    """Whether a log may have given this token. A client that comes from a cluster of Pulsar has a number of that one,
+    and is a new instance here."""
+    try:
+        decode_token(token)
+    except InvalidArgument:
+        return False
+    return True

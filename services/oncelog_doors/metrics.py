@@ -1,0 +1,31 @@
+"""The metrics of a door, all with the prefix oncelog_door_."""
+
+from oncelog.runtime.telemetry import Reading, Telemetry
+from oncelog_doors.pulsar.home import Home
+
+
+def observe(telemetry: Telemetry, home: Home) -> None:
+    """Register the instruments of the door for Pulsar's clients."""
+    counts = home.counts
+    telemetry.observe_level("door_connections", "Connections of clients", lambda: len(home.connections))
+    telemetry.observe_level("door_producers", "Producers of clients, open or being opened", lambda: home.producer_count)
+    telemetry.observe_level(
+        "door_kept_bytes", "Bytes that clients have sent and the log has not decided about", lambda: home.budget.total
+    )
+    telemetry.observe_count("door_sends", "Batches that clients have sent", lambda: counts.sends)
+    telemetry.observe_count("door_receipts", "Receipts that were sent to clients", lambda: counts.receipts)
+    telemetry.observe_count(
+        "door_producers_closed",
+        "Producers that the door has closed, and that their clients open again",
+        lambda: counts.producers_closed,
+    )
+    telemetry.observe_count(
+        "door_connections_refused",
+        "Connections above a limit, or from an address that has failed too often",
+        lambda: counts.connections_refused,
+    )
+    telemetry.observe_count(
+        "door_refusals",
+        "Errors that clients got, by their code in Pulsar's protocol",
+        lambda: [Reading(count, {"reason": name}) for name, count in sorted(counts.refusals.items())],
+    )

@@ -1,0 +1,128 @@
+"""What all connections of one door share: limits, time, tasks, and the graceful end."""
+
+import asyncio
+from collections.abc import Callable, Mapping
+from typing import Protocol, assert_never
+
+from oncelog.runtime.tasks import BackgroundTasks
+from oncelog_doors.core.pulsar.due_refusals import DueRefusals
+from oncelog_doors.core.pulsar.send_budget import (
+    BudgetEffect,
+    DropProducer,
+    ProducerKey,
+    ReadAgain,
+    SendBudget,
+    StopReading,
+)
+from oncelog_doors.core.shared.admissions import Admissions
+from oncelog_doors.core.shared.pace import Pace
+from oncelog_doors.pulsar.door_counts import DoorCounts
+from oncelog_doors.pulsar.ports import ClusterPort, Timers
+from oncelog_doors.pulsar.producer_slot import ProducerSlot
+
+
+class OpenConnection(Protocol):
+    """What is done to a connection from outside."""
+
+    @property
+    def slots(self) -> Mapping[int, ProducerSlot]:
+        """{producer id: producer}"""
+
+    @property
+    def holds(self) -> frozenset[str]:
+        """Why nothing is read; empty: it is."""
+
+    def hold(self, reason: str) -> None: ...
+    def release(self, reason: str) -> None: ...
+    def drain(self) -> None:
+        """Take no more SENDs, and end when all are answered."""
+
+    def fail(self, reason: str) -> None:
+        """End the connection."""
+
+
+class Home:
+    """What the connections of a door share."""
+
+    def __init__(
+        self,
+        cluster: ClusterPort,
+        timers: Timers,
+        *,
+        server_version: str,
+        budget: SendBudget | None = None,
+        admissions: Admissions | None = None,
+    ) -> None:
+        self.cluster = cluster
+        self.timers = timers
+        self.server_version = server_version
+        self.budget = budget or SendBudget()
+        self.due = DueRefusals()
+        self.admissions = admissions or Admissions()
+        self.pace = Pace()
+        self.counts = DoorCounts()
+        self.tasks = BackgroundTasks()
+        #: {number: connection}, those that are open
+        self.connections: dict[int, OpenConnection] = {}
+        self._connection_count = 0
+        self._opening_count = 0
+        self._cancel_tick: Callable[[], None] | None = None
+        self._drained: asyncio.Future[None] | None = None
+
+    def next_connection(self) -> int:
+        self._connection_count += 1
+        return self._connection_count
+
+    def next_opening(self) -> int:
+        self._opening_count += 1
+        return self._opening_count
+
+    def gone(self, number: int) -> None:
+        """A connection is over."""
+        self.connections.pop(number, None)
+        self.perform_budget(self.budget.disconnected(number))
+        if self._drained is not None and not self.connections and not self._drained.done():
+            self._drained.set_result(None)
+
+    async def drain(self, limit_ms: int) -> None:
+        """End all connections, then the tasks. limit_ms: for receipts that are not out."""
+        self._drained = asyncio.get_running_loop().create_future()
+        for connection in list(self.connections.values()):
+            connection.drain()
+        cancel = self.timers.at(self.timers.now_ms() + limit_ms, self._close_all)
+        if self.connections:
+            await self._drained
+        cancel()
+        await self.tasks.close()
+
+    def _close_all(self) -> None:
+        for connection in list(self.connections.values()):
+            connection.fail("the door ends")
+
+    def perform_budget(self, effects: list[BudgetEffect]) -> None:
+        for effect in effects:
+            match effect:
+                case StopReading():
+                    self.connections[effect.connection].hold("budget")
+                case ReadAgain():
+                    self.connections[effect.connection].release("budget")
+                case DropProducer():
+                    self._drop(effect.producer)
+                case _:
+                    assert_never(effect)
+        if self._cancel_tick is not None:
+            self._cancel_tick()
+        due_ms = self.budget.next_ms
+        self._cancel_tick = None if due_ms is None else self.timers.at(due_ms, self._tick)
+
+    def _tick(self) -> None:
+        self.perform_budget(self.budget.tick(self.timers.now_ms()))
+
+    def _drop(self, producer: ProducerKey) -> None:
+        slots = self.connections[producer.connection].slots.values()
+        for slot in [slot for slot in slots if slot.key == producer]:
+            slot.drop()
+
+    @property
+    def producer_count(self) -> int:
+        return sum(len(connection.slots) for connection in self.connections.values())

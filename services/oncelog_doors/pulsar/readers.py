@@ -1,0 +1,192 @@
+"""The consumers of one connection, of which only readers are offered yet: their commands, by the consumer's number.
+
+A seek ends the reader at the client: CLOSE_CONSUMER first, then SUCCESS, so that the client gives its permits again and
+nothing old comes behind the seek (hazard seek-behind-old-messages). The client then sends SUBSCRIBE again, on this
+connection, perhaps before it knows that the seek has succeeded; after a seek by time it names the first message. So the
+sought place is kept here until a SUBSCRIBE of this consumer succeeds. If the connection ends before that, the reader
+begins where the client says: it may get messages again, and skips none.
+"""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from oncelog.core.names import TopicName
+from oncelog_doors.core.pulsar.message_ids import FromTime, Start, start_at_id
+from oncelog_doors.core.pulsar.names import topic_of
+from oncelog_doors.core.pulsar.server_errors import Refusal, ServerError
+from oncelog_doors.core.pulsar.subscribing import SubscribeRequest, reader_start
+from oncelog_doors.pulsar import replies
+from oncelog_doors.pulsar.commands import command
+from oncelog_doors.pulsar.reader_slot import ReaderSlot, ReaderSurroundings
+from oncelog_doors.wire.pulsar_commands_pb2 import Ack, Flow, Seek, Subscribe
+
+CONSUMERS_MAX = 1000
+#: Requests of one connection that the cluster has not answered; more are refused.
+LOOKS_MAX = 100
+
+
+class Sought(NamedTuple):
+    topic: TopicName
+    subscription: str
+    start: Start
+
+
+class Readers:
+    """Has the form of `reader_slot.Over`."""
+
+    def __init__(self, around: ReaderSurroundings) -> None:
+        self._around = around
+        self._slots: dict[int, ReaderSlot] = {}
+        #: {number of a consumer: where its client has sought it}
+        self._sought: dict[int, Sought] = {}
+        self._looks = 0
+        self._handlers: dict[str, Callable[[Any], None]] = {
+            "subscribe": self._subscribe,
+            "flow": self._flow,
+            "ack": self._acknowledge,
+            "redeliver": self._redeliver,
+            "seek": self._seek,
+            "get_last_message_id": self._look_at_end,
+            "get_consumer_stats": self._tell_stats,
+            "unsubscribe": self._close,
+            "close_consumer": self._close,
+        }
+
+    def handles(self, name: str) -> bool:
+        """Whether the command of this name is a consumer's."""
+        return name in self._handlers
+
+    def handle(self, name: str, body: Any) -> None:
+        self._handlers[name](body)
+
+    # --- commands -----------------------------------------------------------------------------------------------------
+
+    def _subscribe(self, asked: Subscribe) -> None:
+        topic = topic_of(asked.topic)
+        if isinstance(topic, Refusal):
+            self._refuse(asked.request_id, topic)
+            return
+        former = self._slots.get(asked.consumer_id)
+        if former is None and len(self._slots) >= CONSUMERS_MAX:
+            sentence = f"a connection has at most {CONSUMERS_MAX} consumers: close some, or open another connection"
+            self._refuse(asked.request_id, Refusal(ServerError.NOT_ALLOWED_ERROR, sentence))
+            return
+        start = reader_start(_request(asked), self._sought_place(asked, topic), self._around.timers.wall_ms())
+        if isinstance(start, Refusal):
+            self._refuse(asked.request_id, start)
+            return
+        if former is not None:
+            former.close()
+        slot = ReaderSlot(self._around, topic, asked, start, over=self)
+        self._slots[asked.consumer_id] = slot
+        slot.begin()
+
+    def _sought_place(self, asked: Subscribe, topic: TopicName) -> Start | None:
+        sought = self._sought.get(asked.consumer_id)
+        same = sought is not None and (sought.topic, sought.subscription) == (topic, asked.subscription)
+        return sought.start if sought is not None and same else None
+
+    def _flow(self, flow: Flow) -> None:
+        slot = self._slots.get(flow.consumer_id)
+        if slot is not None:
+            slot.flow(flow.permits)
+
+    def _acknowledge(self, ack: Ack) -> None:
+        """Nothing is held, so nothing changes."""
+        if ack.HasField("request_id") and ack.consumer_id in self._slots:
+            self._around.write(replies.acknowledged(ack.consumer_id, ack.request_id))
+
+    def _redeliver(self, _body: Any) -> None:
+        """Nothing is held, so there is nothing to send again."""
+
+    def _seek(self, seek: Seek) -> None:
+        slot = self._open_slot(seek)
+        if slot is None:
+            return
+        if seek.HasField("message_id"):
+            start = start_at_id(seek.message_id.ledger_id, seek.message_id.entry_id)
+        elif seek.HasField("publish_time"):
+            start = FromTime(min(seek.publish_time, 2**63 - 1))
+        else:
+            sentence = "a seek names neither a message_id nor a publish_time: send one of them"
+            self._refuse(seek.request_id, Refusal(ServerError.NOT_ALLOWED_ERROR, sentence))
+            return
+        if len(self._sought) >= CONSUMERS_MAX:
+            del self._sought[next(iter(self._sought))]  # its client did not come back
+        self._sought[seek.consumer_id] = Sought(slot.topic, slot.subscription, start)
+        slot.close()
+        self._around.write(replies.close_consumer(seek.consumer_id))
+        self._around.write(replies.success(seek.request_id))
+
+    def _look_at_end(self, asked: Any) -> None:
+        slot = self._open_slot(asked)
+        if slot is None:
+            return
+        if self._looks >= LOOKS_MAX:
+            sentence = f"{LOOKS_MAX} requests of this connection for the last message wait: it is tried again"
+            self._refuse(asked.request_id, Refusal(ServerError.PERSISTENCE_ERROR, sentence))
+            return
+        self._looks += 1
+        task = self._around.tasks.start(slot.answer_last_id(asked.request_id), what=f"the end of {slot.topic}")
+        task.add_done_callback(self._looked)
+
+    def _looked(self, _task: object) -> None:
+        self._looks -= 1
+
+    def _tell_stats(self, asked: Any) -> None:
+        slot = self._open_slot(asked)
+        if slot is not None:
+            self._around.write(command(consumer_stats=slot.stats(asked.request_id)))
+
+    def _close(self, asked: Any) -> None:
+        """CLOSE_CONSUMER and UNSUBSCRIBE: no subscription is left either way. A sought place stays: a client also sends
+        this when SUBSCRIBE was not answered in time."""
+        slot = self._slots.get(asked.consumer_id)
+        if slot is not None:
+            slot.close()
+        self._around.write(replies.success(asked.request_id))
+
+    def _open_slot(self, asked: Any) -> ReaderSlot | None:
+        """The consumer that a request is for. Refuses the request if there is none."""
+        slot = self._slots.get(asked.consumer_id)
+        if slot is not None and slot.is_open:
+            return slot
+        sentence = f"consumer {asked.consumer_id} is not open on this connection: subscribe first"
+        self._refuse(asked.request_id, Refusal(ServerError.CONSUMER_NOT_FOUND, sentence))
+        return None
+
+    def _refuse(self, request_id: int, refusal: Refusal) -> None:
+        self._around.write(replies.error(request_id, refusal))
+
+    # --- life ---------------------------------------------------------------------------------------------------------
+
+    def opened(self, slot: ReaderSlot) -> None:
+        """Its client is where it has sought."""
+        self._sought.pop(slot.consumer_id, None)
+
+    def ended(self, slot: ReaderSlot) -> None:
+        if self._slots.get(slot.consumer_id) is slot:
+            del self._slots[slot.consumer_id]
+
+    def read_again(self) -> None:
+        """The client reads what it is sent."""
+        for slot in self._slots.values():
+            slot.reads_again()
+
+    def disconnected(self) -> None:
+        for slot in list(self._slots.values()):
+            slot.close()
+
+    def __len__(self) -> int:
+        return len(self._slots)
+
+
+def _request(asked: Subscribe) -> SubscribeRequest:
+    start = start_at_id(asked.start.ledger_id, asked.start.entry_id) if asked.HasField("start") else None
+    return SubscribeRequest(
+        durable=asked.durable,
+        exclusive=asked.type == Subscribe.EXCLUSIVE,
+        start=start,
+        from_first=asked.initial_position == Subscribe.EARLIEST,
+        rollback_s=asked.start_rollback,
+    )

@@ -1,0 +1,1 @@
+"""Openings of producers at a real owner."""

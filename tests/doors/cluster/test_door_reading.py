@@ -1,0 +1,266 @@
+"""Readers of a client of Pulsar in front of a cluster of real processes."""
+
+import struct
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import httpx
+import pytest
+
+import oncelog
+from oncelog.core.formats.wire.pulsar_metadata_pb2 import EntryMetadata, MessageMetadata
+from oncelog_doors.pulsar.frames import build_entry
+from tests.cluster.cluster_fixture import Cluster
+from tests.contract.process.security_world import token
+from tests.doors.cluster.conftest import NewDoor
+from tests.doors.cluster.door_program import DoorProgram, connect
+from tests.doors.pulsar.bytes_of_clients import CLOSE_PRODUCER, FLOW, SEND, SUBSCRIBE, body, command, frame
+from tests.doors.pulsar.entries_at_clients import Got, read
+from tests.doors.pulsar.raw_client import RawClient, raw_client
+
+SEEK, LAST_ID = 28, 29
+EARLIEST, LATEST = body((1, 2**64 - 1), (2, 2**64 - 1)), body((1, 2**63 - 1), (2, 2**63 - 1))
+UNAUTHORIZED, NOT_FOUND = 4, 11
+NO_BATCH_INDEX = -1
+
+
+class Place(NamedTuple):
+    """As a client numbers a message."""
+
+    ledger_id: int
+    entry_id: int
+    batch_index: int = NO_BATCH_INDEX
+
+    def body(self) -> bytes:
+        index = () if self.batch_index == NO_BATCH_INDEX else ((4, self.batch_index),)
+        return body((1, self.ledger_id), (2, self.entry_id), *index)
+
+
+def topic(name: str) -> bytes:
+    return f"persistent://public/default/{name}".encode()
+
+
+def subscribe(name: str, start: bytes, *more: tuple[int, int | bytes]) -> bytes:
+    return frame(
+        command(SUBSCRIBE, (1, topic(name)), (2, b"reader"), (3, 0), (4, 1), (5, 50), (8, 0), (9, start), *more)
+    )
+
+
+@asynccontextmanager
+async def connected(door: DoorProgram, role: str) -> AsyncIterator[RawClient]:
+    async with raw_client(door.port()) as client:
+        await connect(client, token(role))
+        yield client
+
+
+async def received_entry(client: RawClient) -> list[tuple[Place, Got]]:
+    """The messages of the next entry, as the client numbers them."""
+    got = await client.read()
+    assert got.entry is not None, got
+    at = got.command.message.message_id
+    metadata, messages = read(got.entry)
+    batch = metadata.HasField("count")
+    return [
+        (Place(at.ledger_id, at.entry_id, index if batch else NO_BATCH_INDEX), each)
+        for index, each in enumerate(messages)
+    ]
+
+
+async def received(client: RawClient, count: int) -> list[tuple[Place, Got]]:
+    """So many messages, which fill their entries."""
+    client.write(frame(command(FLOW, (1, 1), (2, 1000))))
+    found: list[tuple[Place, Got]] = []
+    while len(found) < count:
+        found += await received_entry(client)
+    assert len(found) == count
+    return found
+
+
+async def received_until(client: RawClient, sequence_id: int) -> list[tuple[Place, Got]]:
+    """Up to the message with this id."""
+    client.write(frame(command(FLOW, (1, 1), (2, 1000))))
+    found = await received_entry(client)
+    while found[-1][1].sequence_id != sequence_id:
+        found += await received_entry(client)
+    return found
+
+
+def batch(ids: Sequence[int]) -> bytes:
+    """A SEND of a batch."""
+    payload = b""
+    for number in ids:
+        value = b"pulsar %d" % number
+        data = MessageMetadata(payload_bytes=len(value), sequence_id=number).SerializeToString()
+        payload += struct.pack(">I", len(data)) + data + value
+    metadata = EntryMetadata(
+        producer_name="importer", sequence_id=ids[0], publish_time=5, count=len(ids), highest_sequence_id=ids[-1],
+        raw_bytes=len(payload),
+    )  # fmt: skip
+    sent = command(SEND, (1, 1), (2, ids[0]), (3, len(ids)), (6, ids[-1]))
+    return frame(sent, bytes(build_entry(metadata.SerializeToString(), payload)))
+
+
+async def published(door: DoorProgram, name: str, batches: Sequence[Sequence[int]]) -> list[Any]:
+    """The ids in the receipts."""
+    async with connected(door, "importer") as client:
+        await client.open_producer(topic=topic(name))
+        places = [(await client.answer(batch(ids))).message_id for ids in batches]
+        await client.answer(frame(command(CLOSE_PRODUCER, (1, 1), (2, 9))))
+    return places
+
+
+@asynccontextmanager
+async def sdk(cluster: Cluster, files: Path) -> AsyncIterator[oncelog.AsyncClient]:
+    async with oncelog.AsyncClient(cluster.url, token=token("root"), tls_ca_file=files / "ca.crt") as client:
+        yield client
+
+
+@pytest.mark.asyncio
+async def test_reader_gets_messages_of_the_sdk_and_of_clients_of_pulsar(
+    cluster: Cluster, door: DoorProgram, files: Path
+) -> None:
+    """In the order of the log, each as its producer sent it; a known prefix of a batch is not among them."""
+    async with sdk(cluster, files) as client:
+        producer = await client.create_producer("read", producer_name="native")
+        await producer.send(b"one", sequence_id=7, key=b"\xff", properties={"a": "b"}, event_time_ms=99)
+        await producer.send_many([b"two", b"three"], sequence_ids=[8, 10], keys=[b"k", None])
+    await published(door, "read", [(1, 2), (1, 2, 3)])
+    async with connected(door, "billing") as reader:
+        assert (await reader.answer(subscribe("read", EARLIEST))).request_id == 50
+        found = [each for _, each in await received(reader, 6)]
+    assert found == [
+        Got(7, b"one", b"/w==", key_in_base64=True, event_time=99, properties={"a": "b"}),
+        Got(8, b"two", b"k"),
+        Got(10, b"three"),
+        Got(1, b"pulsar 1"),
+        Got(2, b"pulsar 2"),
+        Got(3, b"pulsar 3"),
+    ]
+
+
+@pytest.mark.asyncio
+@pytest.mark.hazard("reader-start", "place-of-another-batch")
+async def test_reader_that_starts_at_any_id_that_a_send_has_returned_skips_nothing(door: DoorProgram) -> None:
+    """The client counts the messages of a batch from the place in its receipt. A receipt without a place means the
+    first message."""
+    batches = [(0, 1, 2), (3, 4), (3, 4), (4, 5, 6), (7,)]
+    receipts = await published(door, "starts", batches)
+    for ids, receipt in zip(batches, receipts, strict=True):
+        for index, number in enumerate(ids):
+            start = Place(receipt.ledger_id, receipt.entry_id, index)
+            async with connected(door, "billing") as reader:
+                await reader.answer(subscribe("starts", start.body()))
+                got = await received_until(reader, 7)
+            wanted = [each.sequence_id for place, each in got if place > start or receipt.ledger_id >= 2**63]
+            assert wanted == list(range(0 if receipt.ledger_id >= 2**63 else number + 1, 8)), (number, receipt)
+
+
+@pytest.mark.asyncio
+@pytest.mark.hazard("last-id-of-no-message")
+async def test_last_id_is_that_of_the_last_message(cluster: Cluster, door: DoorProgram, files: Path) -> None:
+    """Grants stand behind it in the log, and a batch is cut: a reader that reads up to it has all, and waits for no
+    other."""
+    ask = frame(command(LAST_ID, (1, 1), (2, 70)))
+    await published(door, "ends", [(1, 2), (1, 2, 3)])
+    async with sdk(cluster, files) as client, connected(door, "billing") as reader:
+        await client.create_producer("ends", producer_name="silent")
+        await reader.answer(subscribe("ends", LATEST))
+        told = await reader.answer(ask)
+        last = Place(told.message_id.ledger_id, told.message_id.entry_id, told.message_id.batch_index)
+        assert (told.mark_delete.ledger_id, told.mark_delete.entry_id) == last[:2]
+        await reader.answer(subscribe("ends", EARLIEST))
+        assert (await received(reader, 3))[-1][0] == last
+        await (await client.create_producer("ends")).send(b"alone")
+        [(place, got)] = await received_entry(reader)
+        assert got.value == b"alone"
+        told = (await reader.answer(ask)).message_id
+        assert (told.ledger_id, told.entry_id, told.batch_index) == (*place[:2], NO_BATCH_INDEX)
+
+
+@pytest.mark.asyncio
+async def test_empty_topic_has_no_last_id(door: DoorProgram) -> None:
+    """A reader at its end gets the first message."""
+    async with connected(door, "importer") as client:
+        await client.open_producer(topic=topic("empty"))
+        async with connected(door, "billing") as reader:
+            await reader.answer(subscribe("empty", LATEST))
+            told = (await reader.answer(frame(command(LAST_ID, (1, 1), (2, 70))))).message_id
+            assert (told.ledger_id, told.entry_id) == (2**64 - 1, 2**64 - 1)
+            await client.answer(batch([1]))
+            assert [each.sequence_id for _, each in await received(reader, 1)] == [1]
+
+
+@pytest.mark.asyncio
+@pytest.mark.hazard("seek-behind-old-messages")
+async def test_seek_by_id_and_by_time(cluster: Cluster, door: DoorProgram, files: Path) -> None:
+    """The client comes back to the place, on whatever it names as its start."""
+    await published(door, "sought", [(1,), (2, 3), (4,)])
+    async with sdk(cluster, files) as client:
+        times_ms = await append_times(client, "sought", 4)
+    async with connected(door, "billing") as reader:
+        await reader.answer(subscribe("sought", EARLIEST))
+        first = (await received(reader, 4))[1][0]
+        for place, expected in (((3, first.body()), [2, 3, 4]), ((4, times_ms[3]), [4])):
+            reader.write(frame(command(SEEK, (1, 1), (2, 60), place)))
+            assert [(await reader.read()).name for _ in range(2)] == ["close_consumer", "success"]
+            await reader.answer(subscribe("sought", EARLIEST))
+            got = [each.sequence_id for _, each in await received_until(reader, 4)]
+            assert got[-len(expected) :] == expected
+            if place[0] == 3:
+                assert got == expected
+
+
+async def append_times(client: oncelog.AsyncClient, name: str, count: int) -> list[int]:
+    """Of the first messages."""
+    found: list[int] = []
+    async with await client.create_reader(name, start=oncelog.EARLIEST) as reader:
+        while len(found) < count:
+            batch = await reader.read_batch()
+            found += [batch.append_time_ms] * len(batch)
+    return found
+
+
+@pytest.mark.asyncio
+async def test_rights_are_those_of_the_role(cluster: Cluster, door: DoorProgram) -> None:
+    """The right to consume reads, and does not create; a role without it learns nothing."""
+    await published(door, "read-rights", [(1,)])
+    async with connected(door, "importer") as reader:
+        assert (await reader.answer(subscribe("read-rights", EARLIEST))).error == UNAUTHORIZED
+    async with connected(door, "billing") as reader:
+        assert (await reader.answer(subscribe("missing", EARLIEST))).error == NOT_FOUND
+        assert (await reader.answer(subscribe("read-rights", EARLIEST))).request_id == 50
+    async with connected(door, "root") as reader:
+        assert (await reader.answer(subscribe("made-by-root", EARLIEST))).request_id == 50
+
+
+@pytest.mark.asyncio
+async def test_reader_goes_on_at_another_door(new_door: NewDoor) -> None:
+    """From the last message that it has; the door keeps nothing."""
+    with new_door() as one, new_door() as other:
+        await published(one, "moved", [(1,), (2, 3), (4,)])
+        async with connected(one, "billing") as reader:
+            await reader.answer(subscribe("moved", EARLIEST))
+            last = (await received_until(reader, 4))[1]
+            assert last[1].sequence_id == 2
+            one.process.kill()
+            await reader.names_until_closed()
+        async with connected(other, "billing") as reader:
+            await reader.answer(subscribe("moved", last[0].body()))
+            got = [each.sequence_id for place, each in await received_until(reader, 4) if place > last[0]]
+            assert got == [3, 4]
+
+
+@pytest.mark.asyncio
+async def test_reader_of_a_deleted_topic_is_closed(cluster: Cluster, door: DoorProgram) -> None:
+    """When it comes back, it learns why."""
+    await published(door, "deleted", [(1,)])
+    async with connected(door, "billing") as reader:
+        await reader.answer(subscribe("deleted", EARLIEST))
+        await received(reader, 1)
+        path = "/admin/v2/persistent/public/default/deleted"
+        answer: httpx.Response = await cluster.request("DELETE", path)
+        answer.raise_for_status()
+        assert (await reader.read()).name == "close_consumer"
+        assert (await reader.answer(subscribe("deleted", EARLIEST, (15, 0)))).error == NOT_FOUND

@@ -1,0 +1,110 @@
+"""The reader of a door's client, without a cluster: rights that end while it is open, and damage."""
+
+import asyncio
+from typing import cast
+
+import pytest
+
+from oncelog.client.gateways import EntryReader, WholeEntry
+from oncelog.client.values.messages import StoredBatch
+from oncelog.core.access import UNCHECKED, Caller
+from oncelog.core.errors import CorruptEntry, PermissionDenied, ReaderClosed, ServiceUnavailable
+from oncelog.core.names import TopicName
+from oncelog.runtime.tasks import BackgroundTasks
+from oncelog_doors.log_client.log_reader import Grants, LogReader, Rights
+from tests.cluster.until import until
+from tests.doors.core.pulsar.stored_batches import columns, of_client, stored
+
+DEADLINE_S = 30.0
+TOPIC = TopicName("public", "default", "orders")
+
+
+class Entries:
+    """In the place of `EntryReader`. entry: what is taken, again and again."""
+
+    def __init__(self, entry: WholeEntry) -> None:
+        self.entry = entry
+        self.closed = asyncio.Event()
+
+    def take(self) -> WholeEntry | None:
+        return None if self.closed.is_set() else self.entry
+
+    async def arrival(self) -> None:
+        await self.closed.wait()
+        raise ReaderClosed("the reader was closed")
+
+    async def last_entry(self) -> WholeEntry:
+        return self.entry
+
+    def close(self) -> None:
+        self.closed.set()
+
+
+class World:
+    """grants: what is known of the namespace; None: nobody can say now."""
+
+    def __init__(self, caller: Caller, data: bytes, *, skip_first: int = 0) -> None:
+        raw = stored(data, skip_first=skip_first)
+        self.grants: Grants | None = {"billing": ["consume"]}
+        self.asked = 0
+        self.tasks = BackgroundTasks()
+        self.entries = Entries(WholeEntry(StoredBatch(raw.entry, raw.batch, memoryview(raw.body)), "importer"))
+        rights = Rights(caller, TOPIC, self._grants_of)
+        self.reader = LogReader(cast("EntryReader", self.entries), rights, self.tasks, every_s=0.001)
+
+    async def _grants_of(self, topic: TopicName) -> Grants:
+        assert topic == TOPIC
+        self.asked += 1
+        if self.grants is None:
+            raise ServiceUnavailable("no metadata service answers")
+        return self.grants
+
+
+@pytest.mark.asyncio
+async def test_role_that_has_lost_its_right_gets_nothing_more() -> None:
+    """Whatever waits for it. While nobody can say, it goes on."""
+    world = World(Caller("billing"), columns([b"a"]))
+    waiting = asyncio.ensure_future(world.reader.arrival())
+    world.grants = None
+    await until(lambda: world.asked > 3, DEADLINE_S)
+    assert world.reader.take() is not None
+    world.grants = {"billing": ["produce"]}
+    with pytest.raises(PermissionDenied, match="billing"):
+        await asyncio.wait_for(waiting, DEADLINE_S)
+    assert world.reader.take() is None
+    await world.tasks.close()
+
+
+@pytest.mark.asyncio
+async def test_superuser_is_not_asked_for() -> None:
+    """Nor is anyone without authentication."""
+    for caller in (UNCHECKED, Caller("root", superuser=True)):
+        world = World(caller, columns([b"a"]))
+        assert await Rights(caller, TOPIC, world._grants_of).check(may_create=True)
+        world.reader.close()
+        assert (world.asked, world.entries.closed.is_set()) == (0, True)
+
+
+@pytest.mark.asyncio
+async def test_closed_reader_asks_no_more() -> None:
+    """Its watch ends with it."""
+    world = World(Caller("billing"), columns([b"a"]))
+    await until(lambda: world.asked, DEADLINE_S)
+    world.reader.close()
+    with pytest.raises(ReaderClosed):
+        await world.reader.arrival()
+    await until(lambda: not world.tasks._tasks, DEADLINE_S)
+
+
+@pytest.mark.asyncio
+async def test_damage_has_its_place() -> None:
+    """An entry that no client can be sent, although its checksum is right."""
+    world = World(UNCHECKED, of_client(b"\x0e\x01 no metadata", [1, 2]), skip_first=1)
+    entry = world.reader.take()
+    assert entry is not None
+    assert world.reader.size_of(entry) == len(entry.stored.body)
+    with pytest.raises(CorruptEntry, match="5:3"):
+        world.reader.prepare(entry, 1000)
+    world = World(UNCHECKED, of_client(b"\x0e\x01", [1, 2]))
+    with pytest.raises(CorruptEntry, match="5:3"):
+        await world.reader.last_id()

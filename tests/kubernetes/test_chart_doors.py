@@ -1,0 +1,150 @@
+"""The chart's doors for clients of Pulsar: off by default, and reached, guarded and placed as the services are."""
+
+import dataclasses
+import importlib.util
+
+import pytest
+
+from oncelog.runtime.settings import DoorSettings, load
+from tests.kubernetes.chart import (
+    Manifest,
+    environment,
+    manifests_in,
+    of_kind,
+    one,
+    schema,
+    template,
+    values_of,
+)
+from tests.kubernetes.test_chart_values import snake
+
+FILES = ("everything", "plain", "pipeline")
+#: {values file: {port: number}}, of the container and of the Service
+PORTS = {
+    "everything": {"pulsar": 6650, "pulsar-tls": 6651},
+    "plain": {"pulsar": 6650},
+    "pipeline": {"pulsar-tls": 6651},
+}
+
+
+def container(name: str) -> Manifest:
+    (found,) = one(name, "Deployment", "oncelog-door")["spec"]["template"]["spec"]["containers"]
+    return dict(found)
+
+
+def test_doors_are_off_by_default() -> None:
+    """A cluster without clients of Pulsar has no further port."""
+    for name in ("default", "production", "dev"):
+        names = [each["metadata"]["name"] for each in of_kind(name, "Deployment", "Service", "NetworkPolicy")]
+        assert [each for each in names if "door" in each or "pulsar" in each] == []
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_door_accepts_its_environment(name: str) -> None:
+    """Loaded by its own code; it listens where the Service and the probes ask."""
+    own, values = container(name), values_of(name)
+    seen = environment(own)
+    settings = load(DoorSettings, seen)
+    opened = {"pulsar": settings.pulsar_address, "pulsar-tls": settings.pulsar_tls_address}
+    listening = {port: int(address.rpartition(":")[2]) for port, address in opened.items() if address}
+    hosts = {address.rpartition(":")[0].strip("[]") for address in opened.values() if address}
+    assert hosts == {values["listenHost"]} == {settings.listen_host}
+    assert listening == PORTS[name]
+    ports = {port["name"]: port["containerPort"] for port in own["ports"]}
+    assert ports == PORTS[name] | {"health": settings.health_port}
+    service = one(name, "Service", "oncelog-pulsar")["spec"]
+    assert {port["targetPort"]: port["port"] for port in service["ports"]} == PORTS[name]
+    assert settings.url == f"oncelog{'+tls' if values['tls']['enabled'] else ''}://oncelog-metadata.logs.svc:6650"
+    assert bool(settings.auth_token_file) is bool(settings.auth_key_file) is values["auth"]["enabled"]
+    assert own["args"][1:] == ["serve"]
+    assert importlib.util.find_spec(f"{own['args'][0]}.__main__") is not None
+    pod = one(name, "Deployment", "oncelog-door")["spec"]["template"]["spec"]
+    sleep_s = values["doors"]["preStopSleepSeconds"]
+    assert pod["terminationGracePeriodSeconds"] > sleep_s + settings.drain_timeout_ms / 1000
+
+
+def test_settings_of_doors_are_those_of_the_code() -> None:
+    """With the limit of a message that the owners have, unless it has one of its own."""
+    known = {field.name for field in dataclasses.fields(DoorSettings)}
+    given = schema()["properties"]["doors"]["properties"]["settings"]["properties"]
+    assert {snake(name) for name in given} <= known
+    own = {field.name for field in dataclasses.fields(DoorSettings)} - {"url", "pulsar_address", "pulsar_tls_address"}
+    inherited = {field.name for field in dataclasses.fields(DoorSettings.__mro__[1])}
+    assert own - inherited <= {snake(name) for name in given}
+    settings = load(DoorSettings, environment(container("everything")))
+    assert (settings.door_connections_max, settings.door_bytes_max) == (2000, 128 << 20)
+    assert settings.log_level == "warning"
+    assert settings.drain_timeout_ms == values_of("everything")["settings"]["drainTimeoutMs"]
+    assert settings.message_bytes_max == values_of("everything")["owner"]["settings"]["messageBytesMax"]
+    assert load(DoorSettings, environment(container("pipeline"))).message_bytes_max == 5 << 20
+
+
+def test_service_of_doors_takes_the_values_of_a_load_balancer() -> None:
+    service = one("everything", "Service", "oncelog-pulsar")
+    assert service["metadata"]["annotations"] == {"example.com/note": "doors"}
+    spec = service["spec"]
+    assert (spec["type"], spec["externalTrafficPolicy"]) == ("LoadBalancer", "Local")
+    assert (spec["loadBalancerIP"], spec["loadBalancerClass"]) == ("10.0.0.9", "example.com/lb")
+    assert spec["loadBalancerSourceRanges"] == ["10.0.0.0/8"]
+    assert {port["name"]: port["nodePort"] for port in spec["ports"]} == {"pulsar": 31650, "pulsar-tls": 31651}
+
+
+def test_doors_are_placed_budgeted_and_scraped() -> None:
+    """As the services are."""
+    template_of = one("everything", "Deployment", "oncelog-door")["spec"]["template"]
+    assert template_of["spec"]["nodeSelector"] == {"zone": "b"}
+    assert template_of["spec"]["priorityClassName"] == "low"
+    assert template_of["metadata"]["labels"]["team"] == template_of["metadata"]["annotations"]["team"] == "shop"
+    assert container("everything")["image"].endswith("/oncelog:1.2.6")
+    assert one("everything", "PodDisruptionBudget", "oncelog-door")["spec"]["maxUnavailable"] == 2
+    (monitor,) = of_kind("everything", "PodMonitor")
+    assert "door" in monitor["spec"]["selector"]["matchExpressions"][0]["values"]
+
+
+def test_doors_reach_the_log_and_clients_reach_doors() -> None:
+    """As pods of the release, where clients are restricted."""
+    client = "networkPolicy.clients[0].podSelector.matchLabels.app=shop"
+    done = template("--set", f"doors.pulsar.enabled=true,{client}", "--show-only", "templates/networkpolicies.yaml")
+    policies = {each["metadata"]["name"]: each["spec"]["ingress"] for each in manifests_in(done.stdout)}
+    for part in ("metadata", "owner"):
+        peers = [peer["podSelector"]["matchLabels"] for peer in policies[f"oncelog-{part}"][0]["from"]]
+        assert "door" in [labels.get("app.kubernetes.io/component") for labels in peers]
+    for_clients, for_scrapers = policies["oncelog-door"]
+    assert {port["port"] for port in for_clients["ports"]} == {6650, 6651}
+    assert for_clients["from"] == [{"podSelector": {"matchLabels": {"app": "shop"}}}]
+    assert {port["port"] for port in for_scrapers["ports"]} == {8081}
+
+
+def test_certificate_names_the_service_of_doors() -> None:
+    """Also while they are off: a certificate of the chart is kept. HTTP is not served by that name."""
+    (certificate,) = of_kind("certmanager", "Certificate")
+    assert {"oncelog-pulsar", "oncelog-pulsar.logs.svc"} <= set(certificate["spec"]["dnsNames"])
+    hosts = environment(container("plain"))["ONCELOG_HTTP_HOSTS"].split(",")
+    assert [host for host in hosts if "pulsar" in host] == []
+
+
+@pytest.mark.parametrize(
+    ("given", "says"),
+    [
+        ("doors.pulsar.plaintext=true", "doors.pulsar.enabled"),
+        ("doors.pulsar.enabled=true,doors.pulsar.plaintext=true,tls.enabled=false", "tls.enabled"),
+        ("doors.pulsar.enabled=true,doors.podDisruptionBudget.maxUnavailable=2", "of 2 pods at most 1"),
+        (
+            "doors.pulsar.enabled=true,doors.terminationGracePeriodSeconds=20",
+            "doors.terminationGracePeriodSeconds is 20",
+        ),
+        ("doors.service.nodePort=31000", "doors.service.nodePort is set, but doors.service.type is ClusterIP"),
+        ("doors.service.loadBalancerIP=10.0.0.9", "Set doors.service.type=LoadBalancer"),
+        (
+            "doors.service.type=NodePort,doors.service.nodePort=31000,doors.service.tlsNodePort=31000",
+            "doors.service.nodePort and tlsNodePort are both 31000",
+        ),
+        ("doors.settings.doorBytesMax=2147483648", "doors.resources.limits.memory is 1Gi"),
+        ("doors.extraEnv[0].name=ONCELOG_LOG_LEVEL,doors.extraEnv[0].value=x", "doors.extraEnv has ONCELOG_LOG_LEVEL"),
+    ],
+)
+def test_wrong_values_of_doors_are_refused(given: str, says: str) -> None:
+    """With the value to change."""
+    done = template("--set", given)
+    assert done.returncode != 0
+    assert says in done.stderr
