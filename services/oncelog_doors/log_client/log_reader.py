@@ -95,7 +95,7 @@ class LogReader:
                 self._ended = error
                 self._reader.close()
             except OncelogError:
-                pass  # nobody can say: it is asked again
+                pass  # no answer: it is asked again
 
     def close(self) -> None:
         if self._watching is not None:

@@ -4,7 +4,7 @@
     [tag][size][bytes]     tag = field number << 3 | 2
 
 Tags, numbers and sizes are varints. Other kinds are passed over. So metadata of a client can be copied with some of its
-fields changed, while all others stay as they are, also those that nobody here knows.
+fields changed, while all others stay as they are, also unknown ones.
 """
 
 from collections.abc import Iterator
