@@ -1,0 +1,1 @@
+"""Java clients of Pulsar: of today, and with the API of its first versions."""
