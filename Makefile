@@ -24,7 +24,7 @@ WIRES = $(sort $(patsubst proto/%/,%,$(dir $(PROTOS))))
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup proto guarantees lint measure format test test-core test-doors test-effects test-spark test-lab test-changed test-steady proofs sim demo spark-proof jobs-proof fault-proof effects-proof effects-comparison copier-proof verdicts-proof upgrade-proof retention-proof ledgers-proof records-proof console-proof smoke smoke-storage smoke-spark chaos bench images dist lock clean tools how-long
+.PHONY: help setup proto guarantees lint measure format test test-core test-doors test-effects test-spark test-lab test-changed test-steady proofs sim demo spark-proof jobs-proof fault-proof effects-proof effects-comparison copier-proof pulsar-java-proof verdicts-proof upgrade-proof retention-proof ledgers-proof records-proof console-proof smoke smoke-storage smoke-spark chaos bench images dist lock clean tools tools-java how-long
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "make %-13s %s\n", $$1, $$2}'
@@ -84,18 +84,12 @@ test-changed: tools $(STAMP) ## run the tests that depend on the files that diff
 test-steady: tools $(STAMP) ## run `make test` RUNS times, ten unless given, beside LOAD processes that compute, none unless given
 	@$(BIN)/python -m tests.suite.steady --runs $(RUNS) --load $(LOAD)
 
-proofs: tools $(STAMP) ## run the proofs that the default tests leave to the night (ONLY=names, see python -m tests.suite --list)
+proofs: tools $(if $(filter pulsar-java,$(or $(ONLY),pulsar-java)),tools-java) $(STAMP) ## run the proofs that the default tests leave to the night (ONLY=names, see python -m tests.suite --list)
 	@$(BIN)/python -m tests.suite --proofs $(ONLY)
 
-# Programs that the tests start and that no Python package contains: Redis, PostgreSQL, a complete Java for Spark, and
-# a browser for the console.
-# Nobody is asked in CI; elsewhere nothing is installed on the machine without a yes.
-tools:
-	@missing=; command -v redis-server >/dev/null || missing=redis-server; \
-	command -v java >/dev/null || missing="$$missing openjdk-17-jre-headless"; \
-	set -- /usr/lib/postgresql/*/bin/postgres; command -v postgres >/dev/null || [ -x "$$1" ] || missing="$$missing postgresql"; \
-	command -v chromium >/dev/null || missing="$$missing chromium"; \
-	[ -n "$$missing" ] || exit 0; \
+# Programs that the tests start and that no Python package contains. What is missing is installed: in CI without a
+# question, elsewhere not without a yes.
+INSTALL_MISSING = [ -n "$$missing" ] || exit 0; \
 	echo "the tests need programs that are not installed:" $$missing; \
 	answer=n; \
 	if [ "$$(id -u)" != 0 ]; then :; \
@@ -105,6 +99,20 @@ tools:
 		[yY]*) apt-get update -qq && apt-get install -y -qq --no-install-recommends $$missing ;; \
 		*) echo "install them first (as root): apt-get install" $$missing >&2; exit 1 ;; \
 	esac
+
+# Redis, PostgreSQL, a complete Java for Spark, and a browser for the console.
+tools:
+	@missing=; command -v redis-server >/dev/null || missing=redis-server; \
+	command -v java >/dev/null || missing="$$missing openjdk-17-jre-headless"; \
+	set -- /usr/lib/postgresql/*/bin/postgres; command -v postgres >/dev/null || [ -x "$$1" ] || missing="$$missing postgresql"; \
+	command -v chromium >/dev/null || missing="$$missing chromium"; \
+	$(INSTALL_MISSING)
+
+# What fetches and compiles the programs with Java clients; only their proof needs it.
+tools-java:
+	@missing=; command -v mvn >/dev/null || missing=maven; \
+	command -v javac >/dev/null || missing="$$missing openjdk-17-jdk-headless"; \
+	$(INSTALL_MISSING)
 
 # Before anything is downloaded or run.
 how-long:
@@ -137,6 +145,9 @@ effects-comparison: tools $(STAMP) ## the same effect in Oncelog, Kafka, Redis a
 
 copier-proof: $(STAMP) ## kill the copiers of docs/recipes.md a hundred times, move them, run them twice at once (SEED=)
 	COPIER_SEED=$(SEED) $(BIN)/pytest -s -q tests/cluster/recipes/copier_proof.py
+
+pulsar-java-proof: tools tools-java $(STAMP) ## programs with Java clients of Pulsar publish and read through a door, and are killed; needs Maven and a JDK
+	$(BIN)/pytest -q tests/doors/clients/java
 
 verdicts-proof: $(STAMP) ## compare an owner over gRPC with the reference model for STEPS steps, 10 million unless given (SEED=)
 	VERDICTS_SEED=$(SEED) VERDICTS_STEPS=$(STEPS) $(BIN)/pytest -q tests/contract/owner/reference

@@ -405,6 +405,18 @@ PROOFS: tuple[Proof, ...] = (
         ("tidy/test_suite.py", "tidy/test_house_rules.py"),
     ),
     Proof(
+        "pulsar-java",
+        ("doors/clients/java/test_java_clients.py",),
+        ("services/oncelog_doors", f"{_CORE}/formats/pulsar.py", "tests/doors/clients/java"),
+        (
+            "doors/clients/test_python_client.py",
+            "doors/clients/test_file_through_kills.py",
+            "doors/cluster/test_door_reading.py",
+        ),
+        words=("make", "--no-print-directory", "pulsar-java-proof"),
+        seconds=90.0,
+    ),
+    Proof(
         "new-seeds",
         (),
         (

@@ -254,13 +254,20 @@ def test_load_computes_and_ends_with_its_block() -> None:
 
 
 @pytest.mark.parametrize(
+    ("target", "packages"),
+    [
+        ("tools", "redis-server openjdk-17-jre-headless chromium"),
+        ("tools-java", "maven openjdk-17-jdk-headless"),
+    ],
+)
+@pytest.mark.parametrize(
     ("ci", "typed", "installs"), [("true", None, True), ("", None, False), ("", "n\n", False), ("", "y\n", True)]
 )
 def test_no_system_package_is_installed_without_a_yes(
-    tmp_path: Path, ci: str, typed: str | None, installs: bool
+    tmp_path: Path, target: str, packages: str, ci: str, typed: str | None, installs: bool
 ) -> None:
-    """Of a machine without Redis, Java and Chromium, by root: CI has nobody to ask; elsewhere only a yes at a terminal
-    counts, and otherwise the command to run is named."""
+    """Of a machine without these programs, by root: CI has nobody to ask; elsewhere only a yes at a terminal counts.
+    Otherwise the command to run is named."""
     make = shutil.which("make")
     assert make is not None
     for name, script in (("id", "echo 0"), ("apt-get", f'echo "$@" >>{tmp_path}/asked')):
@@ -270,7 +277,7 @@ def test_no_system_package_is_installed_without_a_yes(
     try:
         os.write(keyboard, (typed or "").encode())
         done = subprocess.run(
-            [make, "--no-print-directory", "tools"],
+            [make, "--no-print-directory", target],
             cwd=ROOT,
             env={"PATH": str(tmp_path), "CI": ci},
             stdin=subprocess.DEVNULL if typed is None else terminal,
@@ -281,11 +288,11 @@ def test_no_system_package_is_installed_without_a_yes(
     finally:
         os.close(keyboard)
         os.close(terminal)
-    assert "programs that are not installed: redis-server openjdk-17-jre-headless chromium" in done.stdout
+    assert f"programs that are not installed: {packages}" in done.stdout
     asked = (tmp_path / "asked").read_text() if (tmp_path / "asked").exists() else ""
-    assert ("install -y -qq --no-install-recommends redis-server openjdk-17-jre-headless chromium" in asked) == installs
+    assert (f"install -y -qq --no-install-recommends {packages}" in asked) == installs
     assert (done.returncode == 0) == installs
-    assert ("apt-get install redis-server openjdk-17-jre-headless chromium" in done.stderr) != installs
+    assert (f"apt-get install {packages}" in done.stderr) != installs
 
 
 def test_proofs_are_left_out_by_name() -> None:

@@ -93,6 +93,18 @@ async def test_application_resumes_behind_its_last_sequence_id() -> None:
 
 
 @pytest.mark.asyncio
+async def test_its_library_takes_id_0_for_none() -> None:
+    """The message gets the next number that the library counts by itself (docs/pulsar.md): 0, 1, and, below 20, 2."""
+    async with running() as doors, producer(doors, batching_enabled=False) as opened:
+        for number in (0, 0, 20):
+            await threaded(opened.send, b"m", sequence_id=number)
+        with pytest.raises(pulsar.ProducerBlockedQuotaExceededException):
+            await threaded(opened.send, b"m", sequence_id=0)
+        stored = doors.cluster.topic("public/default/orders").entries
+        assert [each.ids.sequence_id for each in stored] == [0, 1, 20]
+
+
+@pytest.mark.asyncio
 @pytest.mark.parametrize("compression", ["NONE", "LZ4", "ZLib", "ZSTD", "SNAPPY"])
 async def test_batches_are_stored_as_they_are(compression: str) -> None:
     chosen = getattr(pulsar.CompressionType, compression)
