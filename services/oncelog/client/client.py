@@ -162,13 +162,11 @@ class AsyncClient:
         Raises:
             InvalidName, InvalidArgument: an argument is not valid; `field` names it.
             CompressionUnavailable: the library of the compression is not installed; `extra` names what to install.
-            TopicNotFound: the topic does not exist and may not be created.
+            TopicNotFound, PermissionDenied: it may not be created; the caller may not publish to it.
             ModeMismatch: the producer name is bound to the other sequence mode.
             ProducerBusy: with on_conflict="refuse", another instance is connected.
             SequenceGap: contiguous, and initial_sequence_id is beyond the last stored id.
-            PermissionDenied: the caller may not publish to the topic.
-            DeadlineExceeded: no topic owner granted the producer within operation_timeout.
-            ClientClosed: the client is closed.
+            DeadlineExceeded: no topic owner granted it within operation_timeout. ClientClosed: the client is closed.
         """
         self._network.check_open()
         name = parse_topic(topic)
@@ -293,10 +291,8 @@ class AsyncClient:
 
         Raises:
             InvalidName, InvalidArgument: an argument is not valid; `field` names it.
-            TopicNotFound: the topic does not exist and was not created.
-            PermissionDenied: the caller may not read the topic.
-            DeadlineExceeded: no answer within operation_timeout.
-            ClientClosed: the client is closed.
+            TopicNotFound: it does not exist and was not created. PermissionDenied: the caller may not read it.
+            DeadlineExceeded: no answer within operation_timeout. ClientClosed: the client is closed.
         """
         self._network.check_open()
         name = parse_topic(topic)
@@ -362,10 +358,8 @@ class AsyncClient:
             InvalidName, InvalidArgument: an argument is not valid; `field` names it.
             ConsumerBusy: another consumer is connected to the exclusive subscription, or under this name.
             SubscriptionTypeMismatch: the subscription has consumers of another type.
-            TopicNotFound: the topic does not exist and may not be created.
-            PermissionDenied: the caller may not consume the topic.
-            DeadlineExceeded: no topic owner answered within operation_timeout.
-            ClientClosed: the client is closed.
+            TopicNotFound: it does not exist and may not be created. PermissionDenied: the caller may not consume it.
+            DeadlineExceeded: no topic owner answered within operation_timeout. ClientClosed: the client is closed.
         """
         self._network.check_open()
         name = parse_topic(topic)

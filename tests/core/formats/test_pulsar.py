@@ -91,7 +91,7 @@ def test_a_message_that_is_no_batch_is_found(sent: Sent, codec: int) -> None:
 
 
 def test_a_client_without_ids_in_messages_is_read_by_the_ids_of_its_batch() -> None:
-    """Only if they are dense: otherwise nobody could say which message has which id."""
+    """Only if they are dense: otherwise it is unknown which message has which id."""
     dense = numbered(range(7, 12))
     assert list(open_entry(batched(dense, with_ids=False)).ids or ()) == [7, 8, 9, 10, 11]
     for refused in (batched(MESSAGES, with_ids=False), batched(dense, with_ids=False, with_highest=False)):
@@ -132,11 +132,11 @@ def test_an_encrypted_batch_is_a_unit_and_shows_no_value() -> None:
     assert (shown.keys, list(message_ids(header, b"", shown))) == ([b"k"] * 6, [4, 5, 6, 7, 8, 9])
     one = check(encrypted(4))
     assert (one.first, one.last, one.count, one.unit) == (4, 4, 1, False)
-    assert check(encrypted(4, 9, count=3)).unit, "with holes: nobody else knows where"
+    assert check(encrypted(4, 9, count=3)).unit, "with holes, which only its producer knows"
 
 
 def test_columns_of_an_entry_are_those_that_readers_know() -> None:
-    """An entry is read as a batch of ours is; null is told apart from empty."""
+    """An entry is read as a batch of ours is; null is not empty."""
     entry = batched(MESSAGES)
     data = as_batch(entry, [3, 5, 9, 10])
     header = check_batch(data, checksum, LIMITS)
@@ -198,7 +198,7 @@ LIES: list[tuple[str, str, Callable[[], bytes]]] = [
     ("a marker", "marker_type", changed(marker_type=10)),
     ("a transaction", "transaction_low", changed(transaction_low=1)),
     ("a copy of another cluster", "replicated_from", changed(replicated_from="west")),
-    ("a compression that nobody knows", "compression", changed(codec=5)),
+    ("an unknown compression", "compression", changed(codec=5)),
     ("a negative compression", "compression", changed(codec=-1)),
     ("compressed, and it is not", "payload", changed(codec=ZSTD, raw_bytes=5)),
     ("a name that is too long", "producer_name", changed(producer_name="p" * (TEXT_BYTES_MAX + 1))),
@@ -346,7 +346,7 @@ def test_damaged_entries_are_read_alike_by_owner_and_readers(entry: bytes, damag
 
 
 @given(st.binary(max_size=300))
-def test_bytes_of_nobody_raise_nothing_else(data: bytes) -> None:
+def test_any_bytes_raise_nothing_else(data: bytes) -> None:
     """Also with a sound head and checksum, so that metadata and messages are reached."""
     for entry in (data, framed(data, b""), framed(outer(1).SerializeToString() + data, data), one_batch(data, 3)):
         found = opened(entry)

@@ -94,7 +94,7 @@ def test_batches_of_keys_are_stored_in_turn() -> None:
     [of_key(2, 4), of_key(1, 2, 3), hidden(12, 15, 3), hidden(10, 15, 3), hidden(10, 12, 3), hidden(14, 20, 7)],
 )
 def test_a_unit_that_is_not_remembered_is_refused_and_never_cut(again: bytes) -> None:
-    """Other borders, another count, partly new: nobody knows which of its messages are stored. It fails, and is not
+    """Other borders, another count, partly new: it is unknown which of its messages are stored. It fails, and is not
     lost. Control: as it was stored, it is a duplicate."""
     world = EntryWorld()
     world.store(of_key(0, 2, 4))

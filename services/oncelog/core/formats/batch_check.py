@@ -44,7 +44,7 @@ from oncelog.core.formats.pulsar import EXPANSION_MAX, RAW_BYTES_MAX, claimed_by
 
 #: Bytes of one event time.
 _TIME_BYTES = 8
-#: A larger entry of a client of Pulsar is checked beside other tasks.
+#: A larger entry of a client of Pulsar is checked while other tasks run.
 LONG_CHECK_BYTES = 64 * 1024
 _PAYLOAD_FORMAT_AT = 3
 _KEY_LENGTH = Struct("<H")

@@ -60,7 +60,7 @@ class ProducerState:
 
     def outlive(self, last: SequenceId) -> None:
         """A unit was stored whose first id is not above the mark; its last one is `last`. That is so only while dedup
-        is disabled. Nobody knows which ids it has, so all up to `last` are older than the recent batches."""
+        is disabled. Its ids are unknown, so all up to `last` are older than the recent batches."""
         if last <= self.persisted:
             self.forget_below(last)
         else:

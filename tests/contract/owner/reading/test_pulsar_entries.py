@@ -155,7 +155,7 @@ async def test_a_message_within_a_batch_of_a_key_is_found(tmp_path: Path) -> Non
 
 @pytest.mark.hazard("format-of-a-later-version")
 @pytest.mark.asyncio
-async def test_a_reader_of_an_older_version_is_told_instead_of_getting_the_entry(tmp_path: Path) -> None:
+async def test_a_reader_of_an_older_version_gets_an_error_in_place_of_the_entry(tmp_path: Path) -> None:
     """It would take the entry for damage. First it gets what it can read; a reader of this version gets all."""
     async with owner_world(tmp_path) as (world, channel):
         runner = await mixed_log(world, channel)

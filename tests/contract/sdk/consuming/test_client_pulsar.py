@@ -91,7 +91,7 @@ async def test_a_known_prefix_is_not_delivered(cluster: FakeCluster, client: onc
     assert [message.message_id.batch_index for message in found[:4]] == [2, 3, 4, 5]
 
 
-async def test_encrypted_messages_are_refused_and_passed_over_by_nobody(
+async def test_encrypted_messages_are_refused_and_never_skipped(
     cluster: FakeCluster, client: oncelog.AsyncClient
 ) -> None:
     """Also where damage is skipped. With `pass` their value is an EncryptedMessage, which has what the client sent."""
@@ -141,7 +141,7 @@ async def four(take: object) -> Sequence[oncelog.Message]:
 
 
 @pytest.mark.hazard("format-of-a-later-version")
-async def test_an_entry_of_a_later_format_is_named_and_passed_over_by_nobody(
+async def test_an_entry_of_a_later_format_is_named_and_never_skipped(
     cluster: FakeCluster, client: oncelog.AsyncClient
 ) -> None:
     """A reader that skips damage would lose its messages, and a consumer would acknowledge them."""
