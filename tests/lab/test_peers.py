@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 
 from oncelog_lab.bench.commands import app
 from oncelog_lab.failures import LabFailed
-from oncelog_lab.peer_bench import kafka, pulsar
+from oncelog_lab.peer_bench import comparison, kafka, pulsar
 from oncelog_lab.peer_bench.comparison import Cell, System, rows_of, systems_of
 from oncelog_lab.peer_bench.kafka import broker_properties
 from oncelog_lab.peer_bench.loads import (
@@ -278,6 +278,8 @@ def test_what_is_missing_is_named_before_a_start(
 ) -> None:
     """With what to do."""
     monkeypatch.setenv("JAVA_HOME", str(fakes.java_home(tmp_path / "java")))
+    # Whatever is installed here for other tests.
+    monkeypatch.setattr(comparison, "installed_version", lambda _: None)
     makers = {"kafka": fakes.kafka_home, "pulsar": fakes.pulsar_home}
     places: dict[str, Any] = {"kafka": None, "pulsar": None}
     for name, version in homes.items():
