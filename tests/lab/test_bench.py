@@ -99,6 +99,7 @@ def published(benches: Benches) -> dict[str, BenchRow]:
     return benches.rows("publish", seconds=0.2, runs=1, producers=4)
 
 
+@pytest.mark.usefixtures("published")
 def test_limits_are_those_of_the_machine_with_our_shares(benches: Benches) -> None:
     """Five rows of the limits path, four of the machine; of each load, a share of each limit that it uses."""
     rows = benches.rows("limits", seconds=0.2, runs=1)

@@ -10,7 +10,8 @@ import pytest
 
 import oncelog
 from oncelog.core.ids import Incarnation
-from oncelog.log_storage.directory.segment_format import DURABILITY_MARKER_BYTES
+from oncelog.log_storage.directory.segment_format import FIRST_GROUP, RecordLocation, SegmentHeader
+from oncelog.log_storage.directory.segment_scan import SegmentScan
 from oncelog.metadata_store.records.registry import Registry
 from oncelog.metadata_store.session.zookeeper import ZooKeeperSession
 from oncelog.runtime.zookeeper_server import ZooKeeperServer
@@ -50,10 +51,21 @@ def end_in_zeros(directory: Path) -> None:
     last.write_bytes(data[: used // 2] + bytes(len(data) - used // 2))
 
 
+def last_record(directory: Path) -> RecordLocation:
+    for segment in sorted((directory / "segments").glob("*.seg"), reverse=True):
+        with segment.open("rb") as file:
+            header = SegmentHeader.decode(file.read(FIRST_GROUP), segment)
+            assert header is not None
+            found = [record.location for record in SegmentScan(file.fileno(), header).records()]
+        if found:  # the journal may have begun the next segment
+            return found[-1]
+    raise AssertionError(f"{directory} holds no record")
+
+
 async def noted(cluster: Cluster, node: str) -> bool:
-    """Whether the end of the node's journal is noted, except for a durability marker. A directory that loses what was
-    synced since the latest note is not recognized."""
-    last, used = used_of(cluster.data / node)
+    """Whether the last record of the node's journal is noted. A directory that loses what was synced since the latest
+    note is not recognized."""
+    last = last_record(cluster.data / node)
     session = await ZooKeeperSession.connect(cluster.serving("zookeeper"))
     try:
         stored = await Registry(session).read_end(Incarnation(cluster.serving(node, "incarnation")))
@@ -61,7 +73,7 @@ async def noted(cluster: Cluster, node: str) -> bool:
         await session.close()
     assert stored is not None
     end = stored.value.end
-    return end.segment_id == int(last.stem, 16) and end.offset >= used - DURABILITY_MARKER_BYTES
+    return (end.segment_id, end.offset) > (last.segment_id, last.offset)
 
 
 @pytest.mark.parametrize("lost", ["an older copy", "the end of the last segment"])
