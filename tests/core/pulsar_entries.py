@@ -12,7 +12,8 @@ import cramjam
 import lz4.block
 import zstandard
 
-from oncelog.core.formats.batch import Checksum, PayloadFormat, encode_batch, encode_deltas
+from oncelog.core.formats.batch import Buffer, Checksum, PayloadFormat, encode_batch, encode_deltas
+from oncelog.core.formats.pulsar import PulsarMessages
 from oncelog.core.formats.wire.pulsar_metadata_pb2 import EncryptionKey, EntryMetadata, MessageMetadata, Property
 from oncelog.core.ids import Generation, ProducerId
 from tests.core.builders import PID, checksum
@@ -165,4 +166,23 @@ def as_batch(
         deltas=b"" if unit else encode_deltas(ids),
         payload_format=PayloadFormat.PULSAR,
         unit=unit,
+    )
+
+
+def pack_pulsar(
+    entry: Buffer, messages: PulsarMessages, *, producer_id: ProducerId, generation: Generation, checksum: Checksum
+) -> bytes:
+    """The batch that holds the entry of a client of Pulsar. messages: as `open_entry` has read them in it."""
+    return encode_batch(
+        entry,
+        producer_id=producer_id,
+        generation=generation,
+        first=messages.first,
+        last=messages.last,
+        count=messages.count,
+        publish_time_ms=messages.publish_time_ms,
+        checksum=checksum,
+        deltas=b"" if messages.unit or messages.ids is None else encode_deltas(messages.ids),
+        payload_format=PayloadFormat.PULSAR,
+        unit=messages.unit,
     )

@@ -31,7 +31,6 @@ _MARK = Struct(">H")
 _MARK_AND_SIZE = Struct(">HI")
 _ENTRY = Struct(">HII")
 ENTRY_HEADER_BYTES = _ENTRY.size
-_CHECKED_FROM = _ENTRY.size - _SIZE.size
 #: Bytes that were read are dropped from the buffer when there are so many.
 _READ_BYTES_KEPT = 64 * 1024
 
@@ -168,11 +167,6 @@ def _check_entry(entry: bytes, name: str) -> None:
     if metadata_bytes > len(entry) - _ENTRY.size:
         message = f"{name} has an entry of {len(entry)} bytes, and metadata of {metadata_bytes} in it"
         raise InvalidArgument(message, field="metadata_size", limit=len(entry) - _ENTRY.size)
-
-
-def checksum_matches(entry: Buffer) -> bool:
-    """Whether the checksum of an entry is that of its bytes. It takes 4 us for 100 KB."""
-    return bool(_ENTRY.unpack_from(entry)[1] == crc32c(memoryview(entry)[_CHECKED_FROM:]))
 
 
 def build_entry(metadata: Buffer, payload: Buffer) -> bytes:

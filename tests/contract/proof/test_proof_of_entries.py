@@ -4,14 +4,13 @@ import pytest
 from crc32c import crc32c
 
 from oncelog.core.formats.entry import EntryKind
-from oncelog.core.formats.payload import pack_pulsar
 from oncelog.core.formats.pulsar import open_entry
 from oncelog.core.ids import Position, SequenceId
 from oncelog.verify.remembered import RememberedBatch, difference
 from oncelog.verify.stored_log import parse_entry
 from oncelog.verify.violation import Violation
 from tests.contract.proof.planted_log import PlantedLog, check_log
-from tests.core.pulsar_entries import batched, encrypted, numbered, of_one_key, summed
+from tests.core.pulsar_entries import batched, encrypted, numbered, of_one_key, pack_pulsar, summed
 
 
 def store(log: PlantedLog, entry: bytes) -> Position:

@@ -19,7 +19,6 @@ from oncelog.core.formats.payload import (
     encrypted_columns,
     message_ids,
     open_payload,
-    pack_pulsar,
     read_columns,
 )
 from oncelog.core.formats.pulsar import COUNT_MAX, PROPERTIES_MAX, TEXT_BYTES_MAX, PulsarMessages, open_entry
@@ -40,6 +39,7 @@ from tests.core.pulsar_entries import (
     numbered,
     of_one_key,
     outer,
+    pack_pulsar,
     packed,
     plain,
 )

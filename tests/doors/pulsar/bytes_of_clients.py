@@ -76,3 +76,8 @@ def pieces(data: bytes, random: Random) -> Iterator[bytes]:
         end = at + random.choice((1, 2, 3, 7, 64, 1000, len(data)))
         yield data[at:end]
         at = end
+
+
+def checksum_matches(entry: bytes | bytearray) -> bool:
+    """Whether the checksum of an entry is that of its bytes, as clients compare it."""
+    return int.from_bytes(entry[2:6], "big") == crc32c(entry[6:])

@@ -19,8 +19,8 @@ from oncelog.core.ids import EntryId, LedgerId, Position, SequenceId
 from oncelog.core.names import TopicName, parse_topic
 from oncelog_doors.core.pulsar.message_ids import Start
 from oncelog_doors.core.pulsar.verdicts import Ids, Known, Rejected, TopicRules, verdict_on
-from oncelog_doors.pulsar.frames import checksum_matches
 from oncelog_doors.pulsar.ports import Decided, ProvedCaller
+from tests.doors.pulsar.bytes_of_clients import checksum_matches
 from tests.doors.pulsar.fake_log import FakeLog, FakeReader
 
 

@@ -18,8 +18,9 @@ from oncelog.core.formats.pulsar import open_entry
 from oncelog.core.formats.wire.pulsar_metadata_pb2 import EncryptionKey, EntryMetadata, MessageMetadata, Property
 from oncelog_doors.core.pulsar.deliveries import RawBatch, delivery_of, last_id_of
 from oncelog_doors.core.pulsar.protobuf_fields import fields_of
-from oncelog_doors.pulsar.frames import build_entry, checksum_matches
+from oncelog_doors.pulsar.frames import build_entry
 from tests.doors.core.pulsar.stored_batches import APPENDED_MS, PUBLISHED_MS, columns, of_client, stored
+from tests.doors.pulsar.bytes_of_clients import checksum_matches
 from tests.doors.pulsar.entries_at_clients import Got, read
 
 BYTES_MAX = 5 * 1024 * 1024

@@ -6,11 +6,10 @@ from crc32c import crc32c
 from oncelog.client.values.messages import StoredBatch, open_entry
 from oncelog.core.format_errors import MessageEncrypted
 from oncelog.core.formats.entry import EntryHeader, EntryKind, encode_header
-from oncelog.core.formats.payload import pack_pulsar
 from oncelog.core.formats.pulsar import open_entry as open_pulsar
 from oncelog.core.ids import EntryId, Generation, LedgerId, OwnerEpoch, ProducerId, TopicId
 from oncelog_spark.source.arrow_columns import ARROW_SCHEMA, FoundEntry, RowOrigin, entry_slice, record_batch
-from tests.core.pulsar_entries import Sent, batched, encrypted, numbered, of_one_key, summed
+from tests.core.pulsar_entries import Sent, batched, encrypted, numbered, of_one_key, pack_pulsar, summed
 
 ORIGIN = RowOrigin("public/default/flights", -1, "ab" * 16)
 MESSAGES = [

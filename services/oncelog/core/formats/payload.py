@@ -17,18 +17,14 @@ from oncelog.core.format_errors import MessageEncrypted
 from oncelog.core.formats.batch import (
     BatchHeader,
     Buffer,
-    Checksum,
     PayloadFormat,
     deltas_of,
-    encode_batch,
-    encode_deltas,
     order_ids,
     payload_of,
 )
 from oncelog.core.formats.columns import Columns, Values, decode_columns
 from oncelog.core.formats.compression import Compression, expand
 from oncelog.core.formats.pulsar import PulsarMessages, open_entry
-from oncelog.core.ids import Generation, ProducerId
 
 
 def read_columns(header: BatchHeader, payload: Buffer) -> Columns:
@@ -77,25 +73,6 @@ def require_header(header: BatchHeader, messages: PulsarMessages) -> None:
     for name, one, other in zip(("first", "last", "count", "unit", "publish_time_ms"), stated, found, strict=True):
         if one != other:
             raise InvalidBatch(f"{name} of the batch is {one}, and of the entry in it {other}", field=name)
-
-
-def pack_pulsar(
-    entry: Buffer, messages: PulsarMessages, *, producer_id: ProducerId, generation: Generation, checksum: Checksum
-) -> bytes:
-    """The batch that holds the entry of a client of Pulsar. messages: as `open_entry` has read them in it."""
-    return encode_batch(
-        entry,
-        producer_id=producer_id,
-        generation=generation,
-        first=messages.first,
-        last=messages.last,
-        count=messages.count,
-        publish_time_ms=messages.publish_time_ms,
-        checksum=checksum,
-        deltas=b"" if messages.unit or messages.ids is None else encode_deltas(messages.ids),
-        payload_format=PayloadFormat.PULSAR,
-        unit=messages.unit,
-    )
 
 
 def columns_of(messages: PulsarMessages) -> Columns:

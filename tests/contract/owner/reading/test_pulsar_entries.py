@@ -15,7 +15,6 @@ from oncelog.core.format_errors import UnknownFormat
 from oncelog.core.formats.batch import BatchHeader, payload_of, peek_batch
 from oncelog.core.formats.entry import body_of, peek_header
 from oncelog.core.formats.outcome import ResultKind
-from oncelog.core.formats.payload import pack_pulsar
 from oncelog.core.formats.pulsar import open_entry
 from oncelog.core.ids import ConsumerNumber, Generation, SubscriptionNumber
 from oncelog.rpc.channel import Channel
@@ -27,7 +26,7 @@ from oncelog.topic_owner.shell.topic_runner import TopicRunner
 from oncelog.wire.finding_pb2 import FindMessageRequest
 from tests.contract.owner.owner_world import OwnerWorld, PublishClient, batch_of, owner_world
 from tests.contract.sdk.fakes.consume_client import ConsumeClient
-from tests.core.pulsar_entries import Sent, batched, encrypted, numbered, of_one_key, plain, summed
+from tests.core.pulsar_entries import Sent, batched, encrypted, numbered, of_one_key, pack_pulsar, plain, summed
 
 TOPIC = "public/default/flights"
 

@@ -11,12 +11,11 @@ from oncelog.core.errors import InvalidArgument
 from oncelog.core.format_errors import MessageEncrypted, UnknownFormat
 from oncelog.core.formats.batch import checksum_of
 from oncelog.core.formats.entry import encode_header
-from oncelog.core.formats.payload import pack_pulsar
 from oncelog.core.formats.pulsar import open_entry
 from oncelog.core.ids import Generation, ProducerId
 from tests.contract.sdk.fakes.fake_cluster import FakeCluster
 from tests.contract.sdk.fakes.fake_topic import FakeTopic
-from tests.core.pulsar_entries import Sent, batched, encrypted, numbered, of_one_key, summed
+from tests.core.pulsar_entries import Sent, batched, encrypted, numbered, of_one_key, pack_pulsar, summed
 
 pytest_plugins = ["tests.contract.sdk.fakes.client_fixtures"]
 pytestmark = [pytest.mark.asyncio, pytest.mark.usefixtures("both_ways")]
