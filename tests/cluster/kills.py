@@ -11,6 +11,7 @@ loop runs between its answer and the signal. The process must run at that moment
 done before.
 """
 
+import contextlib
 import os
 import signal
 import subprocess
@@ -58,6 +59,14 @@ async def kill(process: Process | int, *, once: Once) -> None:
     await until(
         lambda: _ended(process), _DEADLINE_S, every_s=_EVERY_S, closely=True, waiting_for="the end of a killed process"
     )
+
+
+async def kill_unless_ended(pid: int) -> None:
+    """SIGKILL for a process that a fault of the test may have ended, or ends now; returns when it has ended. The caller
+    has awaited its moment."""
+    with contextlib.suppress(ProcessLookupError):
+        os.kill(pid, signal.SIGKILL)
+    await until(lambda: _ended(pid), _DEADLINE_S, every_s=_EVERY_S, closely=True, waiting_for=f"the end of {pid}")
 
 
 def kill_sync(process: Process | int, *, once: Callable[[], object]) -> None:

@@ -4,18 +4,13 @@ cluster.order("storage-1", DiskOrders(...))   # from the next step of that node 
 await cluster.cut_power("storage-1", once=…)  # kill it; its unsynced writes are lost before it starts again
 """
 
-import os
 import shutil
-import signal
 from collections.abc import Mapping
-from contextlib import suppress
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 
-from tests.cluster.cluster_fixture import DEADLINE_S, Cluster
-from tests.cluster.kills import Once, alive, moment
-from tests.cluster.until import until
+from tests.cluster.cluster_fixture import Cluster
+from tests.cluster.kills import Once, kill_unless_ended, moment
 from tests.fault_proof.interposed_disk import FAULTS_VARIABLE, DiskOrders, DiskRule, orders_path, used_path
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -55,9 +50,7 @@ class FaultyCluster(Cluster):
             for node in nodes:  # a rule of its disk may have ended it, or ends it now
                 pid = self.processes[node]["pid"]
                 if pid is not None:
-                    with suppress(ProcessLookupError):
-                        os.kill(pid, signal.SIGKILL)
-                    await until(partial(_is_gone, pid), DEADLINE_S, waiting_for=f"the end of {node}")
+                    await kill_unless_ended(pid)
 
     def wipe(self, node: str) -> None:
         """Delete the directory of a node that is down, as with a new disk."""
@@ -67,7 +60,3 @@ class FaultyCluster(Cluster):
     def _write(self, node: str, orders: DiskOrders) -> None:
         self._orders[node] = orders
         orders.write(orders_path(self._faults, node))
-
-
-def _is_gone(pid: int) -> bool:
-    return not alive(pid)
