@@ -4,10 +4,17 @@ A gateway keeps no state. What its client must know to come back through another
 its openings is the later one is in the epoch. `core.publishing.client_order` has the rules.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Literal
 
 from oncelog.client.client import AsyncClient, network_of
+from oncelog.client.consuming.entry_consumer import (
+    ConsumedEntry,
+    ConsumerStart,
+    EntryConsumer,
+    EntryConsumerCallbacks,
+)
+from oncelog.client.consuming.subscribing import SubscriptionTypeName
 from oncelog.client.producing.packed_entries import PackedCallback, PackedEntry, PackedResult
 from oncelog.client.producing.packed_producer import PackedProducer
 from oncelog.client.producing.sender import PENDING_SLACK_BYTES
@@ -22,6 +29,10 @@ from oncelog.core.sdk.producer.opening import ProducerSettings
 from oncelog.rpc.codecs.reader_codec import StartEdge, StartTime
 
 __all__ = [
+    "ConsumedEntry",
+    "ConsumerStart",
+    "EntryConsumer",
+    "EntryConsumerCallbacks",
     "EntryReader",
     "EntryStart",
     "PackedCallback",
@@ -30,8 +41,10 @@ __all__ = [
     "PackedResult",
     "StartEdge",
     "StartTime",
+    "SubscriptionTypeName",
     "WholeEntry",
     "create_packed_producer",
+    "open_entry_consumer",
     "open_entry_reader",
 ]
 
@@ -126,3 +139,43 @@ async def open_entry_reader(
     reader = EntryReader(parse_topic(topic), network, timeout_ms=timeout_ms, window_bytes=window_bytes)
     await reader.open(start, create=create)
     return reader
+
+
+async def open_entry_consumer(
+    client: AsyncClient,
+    topic: str,
+    subscription: str,
+    type: SubscriptionTypeName,  # noqa: A002  # as in `subscribe`
+    consumer_name: str,
+    *,
+    start: ConsumerStart,
+    create: bool = True,
+    priority: int = 0,
+    properties: Mapping[str, str] | None = None,
+    callbacks: EntryConsumerCallbacks = EntryConsumerCallbacks(),
+    window_bytes: int,
+    timeout: float | None = None,
+) -> EntryConsumer:
+    """Attach to a subscription for one client of a gateway. Close the consumer; the client does not.
+
+    The rights are those of the gateway: it checks those of its client itself.
+
+    Args:
+        topic: `tenant/namespace/name`, or a partition of it, `name-partition-0`; not a topic with partitions.
+        consumer_name: unique among the connected consumers of the subscription.
+        start: where the subscription begins if it is missing, and `create`.
+        create: create a missing topic, and a missing subscription. Nothing is created later, when it comes back.
+        priority: failover: consumers with lower values are active first.
+        properties: of the subscription, if it is created.
+        window_bytes: of entries that wait in the consumer; one entry always may.
+        timeout: seconds; None: no limit.
+
+    Raises:
+        InvalidName, InvalidArgument: an argument is not valid, or the topic has partitions; `field` names it. `client`:
+            the cluster has a lower level than 9, whose owners may not know consumers of whole entries.
+        SubscriptionNotFound, TopicNotFound: it is missing, and create is False.
+        ConsumerBusy: the name is taken, or the subscription is exclusive and has another consumer.
+        SubscriptionTypeMismatch: the subscription has consumers of another type.
+        TooManyRequests, LimitReached, PermissionDenied, ClientClosed, DeadlineExceeded: as `AsyncClient.subscribe`.
+    """
+    raise NotImplementedError
