@@ -67,7 +67,7 @@ def answer() -> ReportedEvent:
 
 def stream_of(unread: UnreadStream, rooms: StreamRooms) -> ConsumeStream:
     stream = cast("ServerStream[list[ConsumerRequest], list[ReportedEvent]]", unread)
-    return ConsumeStream(cast("TopicRegistry", None), stream, rooms)
+    return ConsumeStream(cast("TopicRegistry", None), stream, rooms, lambda: PROCESS_VERSION)
 
 
 async def test_client_that_does_not_read_its_messages_can_acknowledge() -> None:

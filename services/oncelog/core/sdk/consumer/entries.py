@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterable
 from itertools import islice
 
 from oncelog.core.acks.changes import IndexRange
-from oncelog.core.delivery.events import ConsumerDetached, Subscribed
+from oncelog.core.delivery.events import AnswerAck, ConsumerDetached, Subscribed
 from oncelog.core.errors import ConsumerClosed, OncelogError
 from oncelog.core.formats.client_token import CONSUMERS, needs_level
 from oncelog.core.ids import ConsumerNumber, InstanceId
@@ -58,7 +58,7 @@ class ReceivedEntries(ReceivedMessages):
     def credit(self) -> tuple[int, int]:
         return self.left, max(0, self.permitted - self.handed - self._earlier)
 
-    def reported_begun(self) -> Iterable[IndexRange]:
+    def reported_begun(self) -> list[IndexRange]:
         """The oldest message that the client has."""
         return [IndexRange(first, first) for first, _ in islice(self.begun, 1 if self.counts_oldest else 0)]
 
@@ -142,6 +142,12 @@ class EntrySession(ConsumerSession):
             return super()._attached(answer)
         unwanted = self._to_owner(ConsumerDetached(answer.consumer, lost=False))
         return [unwanted, *self._fail(needs_level("and this owner is of an older version", CONSUMERS))]
+
+    def _ack_answered(self, answer: AnswerAck) -> list[ConsumerEffect]:
+        begun = self.messages.reported_begun()
+        effects = super()._ack_answered(answer)
+        # While dispatch is paused nothing else is reported, and the time of the next oldest message must run.
+        return effects if self.messages.reported_begun() == begun else [*effects, *self._flow()]
 
     def _restart(self) -> list[ConsumerEffect]:
         """The next attachment presents nothing, so the owner begins with the lowest message again; its stream takes the
