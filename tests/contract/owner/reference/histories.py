@@ -501,8 +501,8 @@ def _instance_id(rng: random.Random) -> InstanceId:
 
 
 async def run_history(directory: Path, seed: int, steps: int) -> Counter[Verdict]:
-    """Returns the verdicts that occurred. Raises AssertionError where the owner and the model differ, and where an answer
-    does not come."""
+    """Returns the verdicts that occurred. Raises AssertionError where the owner and the model differ, or an answer does
+    not come."""
     async with owner_world(directory, LIMITS, deadline_s=HISTORY_S) as (world, channel):
         history = History(world, channel, await world.serve("reference"), seed)
         await history.run(steps)
