@@ -16,7 +16,9 @@ from oncelog.core.delivery.events import (
     AnswerSubscribe,
     ConsumerActive,
     ConsumerDetached,
+    ConsumerHeld,
     ConsumerOpening,
+    ConsumerWanted,
     DeliveredEntry,
     DeliverMessages,
     EndConsumer,
@@ -139,6 +141,8 @@ REQUESTS: tuple[ConsumerRequest, ...] = (
     ConsumerDetached(C, lost=True),
     ConsumerDetached(C, lost=False),
     opening(9),
+    opening(9, whole_entries=True),
+    ConsumerHeld(C),
 )  # fmt: skip
 
 
@@ -159,6 +163,7 @@ DELIVERY = DeliverMessages(
 REPORTS: tuple[ConsumerReport, ...] = (
     AnswerSubscribe(0, Subscribed(C, NUMBER, "ab" * 16, EPOCH, GENERATION, RANGES)),
     AnswerSubscribe(1, Subscribed(C, NUMBER, "ab" * 16, EPOCH, GENERATION, (), created=True)),
+    AnswerSubscribe(2, Subscribed(C, NUMBER, "ab" * 16, EPOCH, GENERATION, whole_entries=True)),
     AnswerSubscribe(1, SubscriptionGone("deleted")),
     DELIVERY,
     AnswerAck(C, 0),
@@ -167,6 +172,7 @@ REPORTS: tuple[ConsumerReport, ...] = (
     AnswerAck(C, 3, acked_below=1 << 40),
     RecallMessages(C, RANGES),
     ConsumerActive(C, Generation(0)),
+    ConsumerWanted(C),
     SubscriptionSought(C, EPOCH),
     AnswerSeek(0, EPOCH),
     AnswerSeek(1, NotOwner("moved")),

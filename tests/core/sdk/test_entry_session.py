@@ -8,7 +8,9 @@ from oncelog.core.delivery.events import (
     AnswerSubscribe,
     ConsumerActive,
     ConsumerDetached,
+    ConsumerHeld,
     ConsumerOpening,
+    ConsumerWanted,
     DeliveredEntry,
     DeliverMessages,
     FlowReported,
@@ -21,6 +23,7 @@ from oncelog.core.ids import ConsumerNumber, Generation, SeekEpoch
 from oncelog.core.sdk.consumer.entries import EntrySession
 from oncelog.core.sdk.consumer.events import (
     AckWanted,
+    ClientLives,
     ConsumerEffect,
     ConsumerEvent,
     ConsumerSettings,
@@ -32,6 +35,7 @@ from oncelog.core.sdk.consumer.events import (
     PermitsGiven,
     ReportSought,
     ReportTakenBack,
+    ReportWanted,
     RestartWanted,
     SeekWanted,
     SendToOwner,
@@ -299,6 +303,16 @@ def test_restart_without_a_stream_keeps_nothing_for_the_next_one() -> None:
     resume = returned(session, ()).resume
     assert resume is not None
     assert resume.ranges == ()
+
+
+@pytest.mark.hazard("half-open-consumer")
+def test_gateway_answers_for_its_client() -> None:
+    """On the stream that has asked: a later owner asks again."""
+    session = attached(EXCLUSIVE, generation=1)
+    assert reported(session, ConsumerWanted(C1)) == [ReportWanted()]
+    assert requests(session.handle(ClientLives())) == [ConsumerHeld(C1)]
+    session.handle(StreamLost(1))
+    assert session.handle(ClientLives()) == []
 
 
 # --- versions, and other sessions -------------------------------------------------------------------------------------

@@ -9,6 +9,7 @@ from oncelog.core.access import Caller
 from oncelog.core.acks.changes import IndexRange
 from oncelog.core.delivery.events import AnswerAck, DeliveredEntry, DeliverMessages, StoredEntry
 from oncelog.core.ids import ConsumerNumber, EntryId, Generation, LedgerId, OwnerEpoch, Position, SeekEpoch
+from oncelog.core.process_version import PROCESS_VERSION
 from oncelog.rpc.codecs.consumer_codec import ConsumerRequest, ReportedEvent
 from oncelog.rpc.server import ServerStream
 from oncelog.topic_owner.shell.topic_registry import TopicRegistry

@@ -18,11 +18,13 @@ from collections.abc import Callable, Iterable
 from itertools import islice
 
 from oncelog.core.acks.changes import IndexRange
-from oncelog.core.delivery.events import AnswerAck, ConsumerDetached, Subscribed
+from oncelog.core.delivery.events import AnswerAck, ConsumerDetached, ConsumerHeld, ConsumerWanted, Subscribed
 from oncelog.core.errors import ConsumerClosed, OncelogError
 from oncelog.core.formats.client_token import CONSUMERS, needs_level
 from oncelog.core.ids import ConsumerNumber, InstanceId
+from oncelog.core.sdk.consumer.attachment import Attachment
 from oncelog.core.sdk.consumer.events import (
+    ClientLives,
     ConsumerEffect,
     ConsumerEvent,
     ConsumerSettings,
@@ -31,8 +33,10 @@ from oncelog.core.sdk.consumer.events import (
     GiveBackWanted,
     HandOut,
     MessageRange,
+    OwnerReport,
     PermitsGiven,
     ReportTakenBack,
+    ReportWanted,
     RestartWanted,
     SendToOwner,
 )
@@ -132,6 +136,9 @@ class EntrySession(ConsumerSession):
                 return self._flow()
             case RestartWanted():
                 return self._restart()
+            case ClientLives():
+                consumer = None if self.attachment is None else self.attachment.consumer
+                return [] if consumer is None else [self._to_owner(ConsumerHeld(consumer))]
             case GiveBackWanted(counts):
                 self.messages.counts_oldest = counts
                 return [*self._flow(), *self._end(ConsumerClosed("the consumer was closed"))]
@@ -148,6 +155,9 @@ class EntrySession(ConsumerSession):
         effects = super()._ack_answered(answer)
         # While dispatch is paused nothing else is reported, and the time of the next oldest message must run.
         return effects if self.messages.reported_begun() == begun else [*effects, *self._flow()]
+
+    def _take_report(self, known: Attachment, report: OwnerReport) -> list[ConsumerEffect]:
+        return [ReportWanted()] if isinstance(report, ConsumerWanted) else super()._take_report(known, report)
 
     def _restart(self) -> list[ConsumerEffect]:
         """The next attachment presents nothing, so the owner begins with the lowest message again; its stream takes the
