@@ -163,7 +163,6 @@ DELIVERY = DeliverMessages(
 REPORTS: tuple[ConsumerReport, ...] = (
     AnswerSubscribe(0, Subscribed(C, NUMBER, "ab" * 16, EPOCH, GENERATION, RANGES)),
     AnswerSubscribe(1, Subscribed(C, NUMBER, "ab" * 16, EPOCH, GENERATION, (), created=True)),
-    AnswerSubscribe(2, Subscribed(C, NUMBER, "ab" * 16, EPOCH, GENERATION, whole_entries=True)),
     AnswerSubscribe(1, SubscriptionGone("deleted")),
     DELIVERY,
     AnswerAck(C, 0),
@@ -172,7 +171,6 @@ REPORTS: tuple[ConsumerReport, ...] = (
     AnswerAck(C, 3, acked_below=1 << 40),
     RecallMessages(C, RANGES),
     ConsumerActive(C, Generation(0)),
-    ConsumerWanted(C),
     SubscriptionSought(C, EPOCH),
     AnswerSeek(0, EPOCH),
     AnswerSeek(1, NotOwner("moved")),
@@ -188,6 +186,8 @@ REPORTS: tuple[ConsumerReport, ...] = (
     ),
     EndConsumer(C, SubscriptionGone("deleted")),
     DELIVERY,
+    AnswerSubscribe(2, Subscribed(C, NUMBER, "ab" * 16, EPOCH, GENERATION, whole_entries=True)),
+    ConsumerWanted(C),
 )
 
 TOPIC = TopicId("0123456789abcdef0123456789abcdef")
