@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from fastapi import APIRouter, Request
+from fastapi import APIRouter, Request, Response
 
 from oncelog_doors.core.rest.policies import BUNDLES
 from oncelog_doors.rest.addresses import brokers_of
@@ -24,8 +24,8 @@ def routes() -> APIRouter:
         return answer | {"nativeUrl": answer.get("brokerUrl") or answer.get("brokerUrlTls")}
 
     @router.get(f"{_TOPIC}/bundle")
-    async def bundle(request: Request, asking: AskingOf) -> str:
+    async def bundle(request: Request, asking: AskingOf) -> Response:
         await asking.get(request.url.path.removesuffix("/bundle"))
-        return "_".join(BUNDLES["boundaries"])
+        return Response("_".join(BUNDLES["boundaries"]), media_type="text/plain")
 
     return router

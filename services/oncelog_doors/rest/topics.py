@@ -1,6 +1,7 @@
 """Routes for topics: their life, statistics, and messages."""
 
 import asyncio
+from contextlib import nullcontext
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Query, Request, Response
@@ -12,7 +13,7 @@ from oncelog_doors.core.rest.places import id_of
 from oncelog_doors.core.rest.policies import check_count
 from oncelog_doors.core.rest.refusals import Refused, refused_field
 from oncelog_doors.rest.addresses import brokers_of
-from oncelog_doors.rest.asking import Asking, AskingOf, BodyOf, each_of
+from oncelog_doors.rest.asking import Asking, AskingOf, BodyOf, each_of, passed_over
 from oncelog_doors.rest.namespaces import all_topics
 from oncelog_doors.rest.policies import TOPIC, PlaceOf
 
@@ -65,8 +66,13 @@ def _add_life(router: APIRouter) -> None:
     @router.put(f"{TOPIC}/unload", status_code=204)
     async def unload(place: PlaceOf, asking: AskingOf) -> None:
         count = await _partitions(asking, place)
-        logs = _logs(place, count)
-        await each_of(logs, lambda log: asking.change("PUT", f"{log}/unload"))
+
+        async def one(log: str) -> None:
+            # A partition that was never used has no owner.
+            with passed_over() if count else nullcontext():
+                await asking.change("PUT", f"{log}/unload")
+
+        await each_of(_logs(place, count), one)
 
     @router.delete(f"{TOPIC}/truncate", status_code=204)
     async def truncate(place: PlaceOf, asking: AskingOf) -> None:
@@ -163,22 +169,15 @@ def _add_statistics(router: APIRouter) -> None:
                     raise
                 return None
 
-        found = await each_of(await _logs_of(asking, place), one)
-        known = {shown_topic("/".join(log.split("/")[-3:])): each for log, each in found.items() if each is not None}
-        return statistics.partitioned_stats(known, each=each)
+        logs = await _logs_of(asking, place)
+        found = await each_of(logs, one)
+        known = {shown_topic("/".join(log.split("/")[-3:])): own for log, own in found.items() if own is not None}
+        return statistics.partitioned_stats(known, len(logs), each=each)
 
     @router.get(f"{TOPIC}/internalStats")
     async def internal_stats(place: PlaceOf, asking: AskingOf) -> dict[str, Any]:
         internal, own = await asyncio.gather(asking.get(f"{place}/internalStats"), asking.get(f"{place}/stats"))
         return statistics.internal_stats(internal, own)
-
-    @router.get(f"{TOPIC}/lastMessageId", response_model=None)
-    async def last_message_id(place: PlaceOf, asking: AskingOf) -> dict[str, int]:
-        position = (await asking.get(f"{place}/stats")).get("last_position")
-        if position is None:
-            raise Refused(503, "no owner serves the topic now: look it up, and repeat the request", 1)
-        ledger, entry = id_of(position)
-        return {"ledgerId": ledger, "entryId": entry, "partitionIndex": -1}
 
 
 async def _logs_of(asking: Asking, place: str) -> list[str]:

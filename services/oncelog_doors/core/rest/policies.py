@@ -12,6 +12,7 @@ from enum import StrEnum
 from typing import Any
 
 from oncelog_doors.core.rest.fields import Field, Ignored, check_kind, read_fields, shown, texts
+from oncelog_doors.core.rest.names import CLUSTERS
 from oncelog_doors.core.rest.refusals import Refused, refused_field
 
 _NO_LIMIT = -1
@@ -204,7 +205,7 @@ def shown_namespace(policies: Mapping[str, Mapping[str, Any]], permissions: Mapp
             "destination_auth": {},
             "subscription_auth_roles": {},
         },
-        "replication_clusters": [],
+        "replication_clusters": list(CLUSTERS),
         "bundles": BUNDLES,
         "backlog_quota_map": quota_map(own.get("backlog_quota")),
         "deleted": False,

@@ -105,8 +105,9 @@ def _consumer(consumer: Json) -> dict[str, Any]:
     }
 
 
-def partitioned_stats(partitions: Mapping[str, Json], *, each: bool) -> dict[str, Any]:
-    """The sums of several partitions. partitions: {full name: its statistics}. each: with those, too."""
+def partitioned_stats(partitions: Mapping[str, Json], count: int, *, each: bool) -> dict[str, Any]:
+    """The sums of several partitions. partitions: {full name: its statistics}, of those that were used. count: of all
+    partitions. each: with the statistics of each, too."""
     subscriptions: dict[str, dict[str, Any]] = {}
     publishers: dict[str, Json] = {}
     for stats in partitions.values():
@@ -121,16 +122,16 @@ def partitioned_stats(partitions: Mapping[str, Json], *, each: bool) -> dict[str
             else:
                 subscriptions[name] = dict(one)
     total = _sum(partitions.values())
-    count = total.get("msgInCounter", 0)
+    messages = total.get("msgInCounter", 0)
     enabled = all(one["deduplicationStatus"] == "Enabled" for one in partitions.values())
     return {
         **total,
-        "averageMsgSize": total.get("bytesInCounter", 0) / count if count else 0.0,
+        "averageMsgSize": total.get("bytesInCounter", 0) / messages if messages else 0.0,
         "publishers": list(publishers.values()),
         "subscriptions": subscriptions,
         "replication": {},
         "deduplicationStatus": "Enabled" if enabled else "Disabled",
-        "metadata": {"partitions": len(partitions), "deleted": False},
+        "metadata": {"partitions": count, "deleted": False},
         "partitions": dict(partitions) if each else {},
     }
 
@@ -160,10 +161,7 @@ def internal_stats(internal: Json, stats: Json) -> dict[str, Any]:
         "pendingAddEntriesCount": stats.get("entries_in_flight", 0),
         "lastConfirmedEntry": f"{ledger_id}:{opened.get('last_add_confirmed', -1)}",
         "state": "LedgerOpened" if opened["state"] == "open" else opened["state"],
-        "ledgers": [
-            {"ledgerId": each["ledger_id"], "entries": 0, "size": 0, "offloaded": False, "underReplicated": False}
-            for each in internal.get("ledgers", ())
-        ],
+        "ledgers": [{"ledgerId": each["ledger_id"], "offloaded": False} for each in internal.get("ledgers", ())],
         # Of the ack log there is no position in the topic for each subscription: messages are acknowledged by number.
         "cursors": {
             name: {

@@ -20,6 +20,7 @@ _PARTS: tuple[tuple[str, str, str], ...] = (
     ("/terminate", "terminating a topic is", "revoke the right to produce"),
     ("/offload", "offloading to other storage is", "use the export job on Spark"),
     ("/shadowTopics", "shadow topics are", "read the topic itself"),
+    ("/lastMessageId", "the id of the last message is", "clients get it over Pulsar's protocol"),
     ("/replication", "replication among clusters is", "use `oncelog mirror`"),
     ("/permissions/subscription", "permissions of subscriptions are", "grant `consume` in the namespace"),
     ("/clusters", "changing the list of clusters is", "there is one cluster"),
