@@ -13,7 +13,6 @@ from oncelog.client.network.addresses import speaks_tls
 from oncelog.client.rest_calls import cluster_id_of
 from oncelog.core.address import join_address
 from oncelog.core.errors import InvalidArgument
-from oncelog.metadata.rest.port.connections import ConnectionLimits
 from oncelog.runtime.descriptors import connections_within
 from oncelog.runtime.health import Health
 from oncelog.runtime.logs import announce_serving
@@ -166,8 +165,7 @@ async def _serve_rest(
         pulsar_ports={scheme: _host_and_port(address)[1] for scheme, address in serving.items()},
         security=security,
     )
-    connections_max = connections_within(settings.door_connections_max)
-    rest = RestListener(app, ConnectionLimits(connections_max, max(1, connections_max // 2)))
+    rest = RestListener(app, connections_max=connections_within(settings.door_connections_max))
     stack.push_async_callback(rest.close)
     found = {}
     for scheme, (address, certificate) in wanted.items():

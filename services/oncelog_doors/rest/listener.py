@@ -55,8 +55,10 @@ def new_app(cluster: RestPort, *, version: str, pulsar_ports: Mapping[str, int],
 class RestListener:
     """Between `listen` and `close`."""
 
-    def __init__(self, app: ASGIApp, limits: ConnectionLimits) -> None:
-        self._app, self._limits = app, limits
+    def __init__(self, app: ASGIApp, *, connections_max: int) -> None:
+        """connections_max: of each listener; half of them for one address."""
+        self._app = app
+        self._limits = ConnectionLimits(connections_max, max(1, connections_max // 2))
         self._running: list[tuple[RestServer, asyncio.Task[None]]] = []
 
     def listen(self, host: str, port: int, certificate: ServerCertificate | None) -> int:

@@ -4,7 +4,7 @@ from typing import Any
 
 from fastapi import APIRouter, Request, Response
 
-from oncelog_doors.core.rest.policies import BUNDLES
+from oncelog_doors.core.rest.policies import BUNDLE_RANGE
 from oncelog_doors.rest.addresses import brokers_of
 from oncelog_doors.rest.asking import AskingOf
 
@@ -26,6 +26,6 @@ def routes() -> APIRouter:
     @router.get(f"{_TOPIC}/bundle")
     async def bundle(request: Request, asking: AskingOf) -> Response:
         await asking.get(request.url.path.removesuffix("/bundle"))
-        return Response("_".join(BUNDLES["boundaries"]), media_type="text/plain")
+        return Response(BUNDLE_RANGE, media_type="text/plain")
 
     return router

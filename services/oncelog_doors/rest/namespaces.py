@@ -42,7 +42,7 @@ def routes() -> APIRouter:
     @router.get(f"{NAMESPACE}/bundles")
     async def bundles(tenant: str, namespace: str, asking: AskingOf) -> dict[str, Any]:
         await asking.get(path("namespaces", tenant, namespace))
-        return BUNDLES
+        return dict(BUNDLES)
 
     @router.get(f"{NAMESPACE}/properties")
     async def properties(tenant: str, namespace: str, asking: AskingOf) -> dict[str, str]:

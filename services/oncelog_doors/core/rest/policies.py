@@ -53,6 +53,10 @@ _NAMESPACE_FIELDS: dict[str, Field] = {
     "migrated": Ignored((False,)),
 }
 
+#: A namespace is one piece here.
+BUNDLES: Mapping[str, Any] = {"boundaries": ["0x00000000", "0xffffffff"], "numBundles": 1}
+BUNDLE_RANGE = "0x00000000_0xffffffff"
+
 
 class QuotaType(StrEnum):
     """Pulsar's types of backlog quotas."""
@@ -227,10 +231,6 @@ def shown_namespace(policies: Mapping[str, Mapping[str, Any]], permissions: Mapp
         enabled = own["dispatcher_pause_on_ack_state_persistent_enabled"]
         shown_policies["dispatcherPauseOnAckStatePersistentEnabled"] = enabled
     return shown_policies
-
-
-#: A namespace is one piece here.
-BUNDLES = {"boundaries": ["0x00000000", "0xffffffff"], "numBundles": 1}
 
 
 def check_count(body: Any) -> int:
