@@ -4,6 +4,7 @@ import json
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import httpx
 import pytest
 
 from tests.cluster.cluster_fixture import DEADLINE_S, Cluster
@@ -19,7 +20,8 @@ TOPIC = b"persistent://public/default/alone"
 def standalone(tmp_path: Path, free_port: Callable[[], int]) -> Iterator[tuple[Cluster, int]]:
     """A light cluster with a door, and the port of the door."""
     port = free_port()
-    arguments = ["--light", "--port=0", "--http-port=0", f"--pulsar-port={port}"]
+    ports = ["--port=0", "--http-port=0", f"--pulsar-port={port}", f"--pulsar-rest-port={free_port()}"]
+    arguments = ["--light", *ports]
     own = Cluster(tmp_path / "data", arguments, environment())
     try:
         own.start()
@@ -44,6 +46,7 @@ async def test_door_is_one_of_the_processes(standalone: tuple[Cluster, int]) -> 
     status = cluster.status()
     assert status["pulsar_url"] == f"pulsar://127.0.0.1:{port}"
     assert cluster.serving("door-1", "pulsar") == f"127.0.0.1:{port}"
+    assert httpx.get(f"{status['pulsar_rest_url']}/admin/v2/tenants", trust_env=False).json() == ["public"]
     assert await published(port, 1) == -1
     await cluster.kill("door-1", once=lambda: True)
     await until(lambda: cluster.processes["door-1"]["restarts"] == 1, DEADLINE_S)

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Iterator, Sequence
+from functools import partial
 from itertools import count
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -12,7 +13,7 @@ import oncelog
 from oncelog.runtime.port_claim import claim_port, port_of
 from tests.cluster.cluster_fixture import Cluster
 from tests.cluster.conftest import client
-from tests.cluster.programs import running
+from tests.cluster.programs import Running, running
 from tests.doors.clients.java.java_programs import JavaPrograms
 
 __all__ = ["client", "cluster"]
@@ -52,11 +53,17 @@ def _file_of(directory: Path, commands: Sequence[str]) -> str:
     return str(directory / "commands")
 
 
+def _has_run(program: Running, number: int) -> bool:
+    return sum(line.startswith("= ") for line in program.text().splitlines()) > number
+
+
 async def run(admin: JavaPrograms, cluster: Cluster, directory: Path, *commands: str) -> list[Result]:
     """The commands, one after another."""
     arguments = (_file_of(directory, commands), cluster.status()["pulsar_rest_url"])
     name = "org.apache.pulsar.admin.cli.AdminCommands"
     async with running(admin.start(directory / "log", name, *arguments)) as program:
+        for number in range(len(commands)):
+            await program.reaches(partial(_has_run, program, number), f"the end of {commands[number]!r}")
         await program.ends()
     kept = [line for line in program.text().splitlines() if not line.startswith(("[", "Exit code"))]
     results = []
