@@ -46,7 +46,8 @@ async def test_door_is_one_of_the_processes(standalone: tuple[Cluster, int]) -> 
     status = cluster.status()
     assert status["pulsar_url"] == f"pulsar://127.0.0.1:{port}"
     assert cluster.serving("door-1", "pulsar") == f"127.0.0.1:{port}"
-    assert httpx.get(f"{status['pulsar_rest_url']}/admin/v2/tenants", trust_env=False).json() == ["public"]
+    async with httpx.AsyncClient(base_url=status["pulsar_rest_url"], trust_env=False) as rest:
+        assert (await rest.get("/admin/v2/tenants")).json() == ["public"]
     assert await published(port, 1) == -1
     await cluster.kill("door-1", once=lambda: True)
     await until(lambda: cluster.processes["door-1"]["restarts"] == 1, DEADLINE_S)

@@ -66,6 +66,7 @@ async def test_problem_of_the_cluster_becomes_a_reason(of_the_cluster: int, of_t
     async with door_at(rest) as door:
         answer = await door.put(ONE)
     assert (answer.status_code, answer.json()) == (of_the_door, {"reason": "it is so"})
+    assert answer.headers.get("retry-after") == ("1" if of_the_door == 503 else None)
 
 
 @pytest.mark.asyncio

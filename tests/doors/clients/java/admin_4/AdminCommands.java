@@ -19,5 +19,7 @@ public class AdminCommands {
             System.out.println("= " + PulsarAdminTool.getLastExitCode());
             System.out.flush();
         }
+        // The tool leaves threads of its clients behind.
+        System.exit(0);
     }
 }
