@@ -28,7 +28,6 @@ from oncelog_doors.metrics import observe
 from oncelog_doors.pulsar.door import PulsarDoor
 from oncelog_doors.pulsar.home import Home
 from oncelog_doors.pulsar.ports import LoopTimers
-from oncelog_doors.rest.listener import RestListener, new_app
 
 logger = logging.getLogger(__name__)
 
@@ -159,6 +158,9 @@ async def _serve_rest(
     }
     if not any(address for address, _ in wanted.values()):
         return {}
+    # Imported here, because it loads FastAPI, which slows every start.
+    from oncelog_doors.rest.listener import RestListener, new_app
+
     app = new_app(
         ForwardedRest(await stack.enter_async_context(_client(settings, own_token=False))),
         version=f"Oncelog-{version('oncelog')}",
