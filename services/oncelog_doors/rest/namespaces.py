@@ -7,10 +7,11 @@ from typing import Any
 from fastapi import APIRouter
 
 from oncelog_doors.core.rest import policies
-from oncelog_doors.core.rest.names import CLUSTERS, below, path, topic_path, unpartitioned
+from oncelog_doors.core.rest.names import CLUSTERS, unpartitioned
 from oncelog_doors.core.rest.policies import BUNDLES
 from oncelog_doors.core.rest.refusals import not_offered
 from oncelog_doors.rest.asking import Asking, AskingOf, BodyOf, each_of, passed_over
+from oncelog_doors.rest.paths import below, path, topic_path
 from oncelog_doors.rest.policies import NAMESPACE
 
 

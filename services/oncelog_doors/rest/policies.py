@@ -8,9 +8,9 @@ from fastapi import APIRouter, Depends, Query, Request, Response
 
 from oncelog_doors.core.rest import policies
 from oncelog_doors.core.rest.fields import check_kind, check_number
-from oncelog_doors.core.rest.names import path
 from oncelog_doors.core.rest.refusals import refused_field
 from oncelog_doors.rest.asking import AskingOf, BodyOf
+from oncelog_doors.rest.paths import path
 
 NAMESPACE = "/admin/v2/namespaces/{tenant}/{namespace}"
 TOPIC = "/admin/v2/persistent/{tenant}/{namespace}/{topic}"

@@ -6,10 +6,10 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Depends, Request, Response
 
 from oncelog_doors.core.rest.fields import properties_of
-from oncelog_doors.core.rest.names import below
 from oncelog_doors.core.rest.places import place_of, subscription_of
 from oncelog_doors.core.rest.refusals import refused_field
 from oncelog_doors.rest.asking import AskingOf, BodyOf
+from oncelog_doors.rest.paths import below
 from oncelog_doors.rest.policies import TOPIC, PlaceOf
 from oncelog_doors.rest.topics import message_response
 

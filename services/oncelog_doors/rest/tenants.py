@@ -4,11 +4,12 @@ from typing import Any
 
 from fastapi import APIRouter, Request, Response
 
-from oncelog_doors.core.rest.names import CLUSTER, CLUSTERS, path
+from oncelog_doors.core.rest.names import CLUSTER, CLUSTERS
 from oncelog_doors.core.rest.policies import check_tenant
 from oncelog_doors.core.rest.refusals import Refused, not_offered
 from oncelog_doors.rest.addresses import brokers_of
 from oncelog_doors.rest.asking import Asking, AskingOf, BodyOf
+from oncelog_doors.rest.paths import path
 
 
 def routes() -> APIRouter:

@@ -8,13 +8,14 @@ from fastapi import APIRouter, Query, Request, Response
 
 from oncelog_doors.core.rest import statistics
 from oncelog_doors.core.rest.fields import properties_of
-from oncelog_doors.core.rest.names import below, path, shown_topic, unpartitioned
+from oncelog_doors.core.rest.names import shown_topic, unpartitioned
 from oncelog_doors.core.rest.places import id_of
 from oncelog_doors.core.rest.policies import check_count
 from oncelog_doors.core.rest.refusals import Refused, refused_field
 from oncelog_doors.rest.addresses import brokers_of
 from oncelog_doors.rest.asking import Asking, AskingOf, BodyOf, each_of, passed_over
 from oncelog_doors.rest.namespaces import all_topics
+from oncelog_doors.rest.paths import below, path
 from oncelog_doors.rest.policies import TOPIC, PlaceOf
 
 _NAMESPACE = "/admin/v2/persistent/{tenant}/{namespace}"

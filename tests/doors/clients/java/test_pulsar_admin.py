@@ -161,7 +161,7 @@ async def subscriptions(cluster: Cluster, admin: JavaPrograms, directory: Path, 
         (f"topics create-subscription {one} --messageId earliest", None),
         (f"topics subscriptions {ONE}", "s"),
         (f"topics update-subscription-properties {one} --property a=b", None),
-        (f"topics get-subscription-properties {one}", '{\n  "a" : "b"\n}'),
+        (f"topics get-subscription-properties {one}", '{"a":"b"}'),
         (f"topics skip {one} --count 1", None),
     )  # fmt: skip
     assert await backlog() == 4
