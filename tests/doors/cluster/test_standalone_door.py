@@ -56,6 +56,21 @@ async def test_door_is_one_of_the_processes(standalone: tuple[Cluster, int]) -> 
 
 
 @pytest.mark.asyncio
+async def test_rest_says_that_no_metadata_service_answers(standalone: tuple[Cluster, int]) -> None:
+    """The caller is asked to repeat the request, and is answered once there is one again."""
+    cluster, _ = standalone
+    url = cluster.status()["pulsar_rest_url"]
+    async with httpx.AsyncClient(base_url=url, trust_env=False, timeout=DEADLINE_S) as rest:
+        with cluster.held():
+            await cluster.kill("metadata-1", once=lambda: True)
+            answer = await rest.get("/admin/v2/tenants")
+            assert (answer.status_code, [*answer.json()]) == (503, ["reason"])
+            assert answer.headers["retry-after"] == "1"
+        await cluster.healed()
+        assert (await rest.get("/admin/v2/tenants")).json() == ["public"]
+
+
+@pytest.mark.asyncio
 async def test_door_ends_before_the_owners(standalone: tuple[Cluster, int]) -> None:
     """So what it has taken is stored, and its clients know it."""
     cluster, port = standalone
