@@ -106,6 +106,9 @@ async def test_commands(cluster: Cluster, client: oncelog.AsyncClient, admin: Ja
         (f"namespaces remove-backlog-quota {WEB}", None),
         (f"namespaces get-backlog-quotas {WEB}",
          "message_age    BacklogQuotaImpl(limit=-1, limitSize=-1, limitTime=36, policy=producer_exception)"),
+        (f"namespaces remove-backlog-quota {WEB} --type message_age", None),
+        # Else the messages below would expire while the commands run.
+        (f"namespaces remove-message-ttl {WEB}", None),
         (f"namespaces grant-permission {WEB} --role shop --actions produce,consume", None),
         (f"namespaces permissions {WEB}", "shop    [produce, consume]"),
         (f"namespaces revoke-permission {WEB} --role shop", None),

@@ -138,7 +138,7 @@ def test_tenant_has_a_name_only() -> None:
 
 
 def test_namespace_shows_the_policies_that_are_set_on_it() -> None:
-    values = {
+    values: dict[str, dict[str, Any]] = {
         "deduplication": {"value": True, "source": "cluster"},
         "retention": {"value": {"retentionTimeInMinutes": 1, "retentionSizeInMB": -1}, "source": "namespace"},
         "message_ttl_s": {"value": 60, "source": "namespace"},
