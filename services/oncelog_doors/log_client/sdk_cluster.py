@@ -5,31 +5,36 @@ topic checks that role's rights, and the name belongs to it. Tokens are those of
 """
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from oncelog.client.client import AsyncClient, network_of
-from oncelog.client.gateways import create_packed_producer
+from oncelog.client.gateways import create_packed_producer, topics_of
 from oncelog.client.network.lookup import partitions_in
 from oncelog.client.rest_calls import rest
 from oncelog.core.access import Caller
 from oncelog.core.errors import InvalidArgument, InvariantViolated, ProducerBusy, TopicNotFound
 from oncelog.core.formats.client_token import decode_token
-from oncelog.core.names import TopicName
+from oncelog.core.names import NamespaceName, TopicName
 from oncelog.runtime.security import Security
 from oncelog.runtime.tokens import SCHEME
 from oncelog_doors.core.pulsar.message_ids import Start
 from oncelog_doors.core.pulsar.openings import NO_TOKEN
+from oncelog_doors.core.pulsar.topic_lists import NamedTopic
 from oncelog_doors.core.pulsar.verdicts import TopicRules
 from oncelog_doors.core.shared.lookup_rights import may_create, require_creation
+from oncelog_doors.core.shared.reading_rights import require_reading
 from oncelog_doors.log_client.client_producer import ClientProducer
 from oncelog_doors.log_client.log_reader import LogReader, Rights, open_log_reader
+from oncelog_doors.log_client.namespace_answers import NamespaceAnswers
 from oncelog_doors.log_client.namespace_grants import Grants, NamespaceGrants
 from oncelog_doors.log_client.stored_contents import StoredContents
 from oncelog_doors.pulsar.ports import ProvedCaller
 
 #: Of reading the rights of a namespace. Clients wait 30 s for a look-up, and repeat it.
 _RIGHTS_TIMEOUT_MS = 10_000
+#: Of a list of topics: a service reads a record for each of them.
+_LIST_TIMEOUT_MS = 20_000
 
 
 class SdkCluster:
@@ -39,6 +44,7 @@ class SdkCluster:
         self._client, self._security = client, security
         self._batch_bytes_max = batch_bytes_max
         self._grants = NamespaceGrants(self._ask_for_grants)
+        self._lists = NamespaceAnswers(self._ask_for_topics, keeps=False)
 
     @property
     def authentication(self) -> bool:
@@ -82,6 +88,15 @@ class SdkCluster:
         path = f"/admin/v2/namespaces/{namespace}/permissions"
         grants: Grants = await rest(self._client, "GET", path, timeout_ms=_RIGHTS_TIMEOUT_MS)
         return grants
+
+    async def topics_of(self, namespace: NamespaceName, caller: Caller) -> Sequence[NamedTopic]:
+        if not caller.superuser:
+            require_reading(caller, await self._grants.of(str(namespace)), namespace)
+        return await self._lists.of(str(namespace))
+
+    async def _ask_for_topics(self, namespace: str) -> Sequence[NamedTopic]:
+        found = await topics_of(self._client, namespace, timeout_ms=_LIST_TIMEOUT_MS)
+        return [NamedTopic(*each) for each in found]
 
     async def open_producer(
         self,

@@ -2,15 +2,16 @@
 
 import asyncio
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, Protocol
 
 from oncelog.core.access import Caller
 from oncelog.core.errors import OncelogError
 from oncelog.core.ids import Position, SequenceId
-from oncelog.core.names import TopicName
+from oncelog.core.names import NamespaceName, TopicName
 from oncelog_doors.core.pulsar.deliveries import Delivery
 from oncelog_doors.core.pulsar.message_ids import DeliveredId, Start
+from oncelog_doors.core.pulsar.topic_lists import NamedTopic
 from oncelog_doors.core.pulsar.verdicts import Ids, Rejected, Verdict
 
 #: Called once, on the event loop. None: the producer has ended, and nothing is known of the batch.
@@ -106,6 +107,10 @@ class ClusterPort(Protocol):
 
     async def partitions(self, topic: TopicName, caller: Caller, *, may_create: bool) -> int:
         """0: the topic is not partitioned. Raises OncelogError."""
+
+    async def topics_of(self, namespace: NamespaceName, caller: Caller) -> Sequence[NamedTopic]:
+        """The topics of a namespace, without their partitions, as they are after this call. Raises PermissionDenied for
+        a caller that may not read them, and OncelogError."""
 
     async def open_producer(
         self,

@@ -8,6 +8,7 @@ from oncelog_doors.core.pulsar.openings import Succeed
 from oncelog_doors.core.pulsar.sends import WriteReceipt, WriteSendError
 from oncelog_doors.core.pulsar.server_errors import Refusal, without_error_names
 from oncelog_doors.core.pulsar.token_life import REFRESH
+from oncelog_doors.core.pulsar.topic_lists import TopicList
 from oncelog_doors.pulsar.commands import command
 from oncelog_doors.wire import pulsar_commands_pb2 as pb
 from oncelog_doors.wire.pulsar_values_pb2 import AuthData, BrokerEntry, FeatureFlags, MessageId
@@ -73,6 +74,15 @@ def partitions_failed(request_id: int, refusal: Refusal) -> pb.Command:
             outcome=pb.Partitions.FAILED,
             error=refusal.code,
             message=without_error_names(refusal.sentence),
+        )
+    )
+
+
+def topics(request_id: int, found: TopicList) -> pb.Command:
+    """Not filtered: the client applies its pattern itself."""
+    return command(
+        topics=pb.Topics(
+            request_id=request_id, topics=found.names, filtered=False, hash=found.hash, changed=found.changed
         )
     )
 

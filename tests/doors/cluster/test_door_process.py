@@ -22,7 +22,7 @@ from tests.doors.cluster.door_program import DEADLINE_S, DoorProgram, connect, t
 from tests.doors.pulsar.bytes_of_clients import PING, command, frame
 from tests.doors.pulsar.raw_client import RawClient, producer, raw_client, send
 
-PARTITIONS = 21
+PARTITIONS, GET_TOPICS = 21, 32
 EPOCH, TOKEN = 8, 11
 UNAUTHENTICATED, UNAUTHORIZED, BUSY = 3, 4, 16
 PONG = 19
@@ -38,6 +38,14 @@ async def look_up(client: RawClient, name: str, *, may_create: bool = True) -> t
     """(partitions, error)"""
     found = await client.answer(frame(command(PARTITIONS, (1, topic(name)), (2, 5), (6, int(may_create)))))
     return found.partitions, found.error
+
+
+async def listed(client: RawClient) -> set[str]:
+    """The topics that begin with "listed", or the code of the error."""
+    found = await client.answer(frame(command(GET_TOPICS, (1, 9), (2, b"public/default"))))
+    if found.DESCRIPTOR.name == "Error":
+        return {str(found.error)}
+    return {each.rpartition("/")[2] for each in found.topics if "/listed" in each}
 
 
 async def stored(cluster: Cluster, files: Path, name: str, count: int) -> list[tuple[str | None, int, bytes]]:
@@ -136,6 +144,22 @@ async def test_partitions_are_those_of_the_topic(cluster: Cluster, door: DoorPro
         assert await look_up(client, "parted-partition-2") == (0, LOOKED_UP)
         assert (await client.open_producer(topic=topic("parted-partition-2"))).name == "importer"
         assert (await client.open_producer(producer_id=2, topic=topic("parted"))).error
+
+
+@pytest.mark.asyncio
+async def test_topics_are_listed_for_a_role_that_may_read_them(cluster: Cluster, door: DoorProgram) -> None:
+    """As they are after the request; a partitioned one as all of its partitions, used or not."""
+    path = "/admin/v2/persistent/public/default/listed-parted/partitions"
+    (await cluster.request("PUT", path, json=2)).raise_for_status()
+    async with raw_client(door.port()) as importer, raw_client(door.port()) as billing:
+        await connect(importer, token("importer"))
+        await connect(billing, token("billing"))
+        assert await listed(importer) == {str(UNAUTHORIZED)}
+        parts = {"listed-parted-partition-0", "listed-parted-partition-1"}
+        assert await listed(billing) == parts
+        assert await look_up(importer, "listed-one") == (0, LOOKED_UP)
+        await importer.open_producer(topic=topic("listed-parted-partition-1"))
+        assert await listed(billing) == parts | {"listed-one"}
 
 
 @pytest.mark.asyncio
