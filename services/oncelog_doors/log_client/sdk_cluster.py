@@ -12,7 +12,7 @@ from oncelog.client.client import AsyncClient, network_of
 from oncelog.client.gateways import create_packed_producer, topics_of
 from oncelog.client.network.lookup import partitions_in
 from oncelog.client.rest_calls import rest
-from oncelog.core.access import Caller
+from oncelog.core.access import Caller, Right
 from oncelog.core.errors import InvalidArgument, InvariantViolated, ProducerBusy, TopicNotFound
 from oncelog.core.formats.client_token import decode_token
 from oncelog.core.names import NamespaceName, TopicName
@@ -23,12 +23,13 @@ from oncelog_doors.core.pulsar.openings import NO_TOKEN
 from oncelog_doors.core.pulsar.topic_lists import NamedTopic
 from oncelog_doors.core.pulsar.verdicts import TopicRules
 from oncelog_doors.core.shared.lookup_rights import may_create, require_creation
-from oncelog_doors.core.shared.reading_rights import require_reading
+from oncelog_doors.core.shared.reading_rights import require_right
 from oncelog_doors.log_client.client_producer import ClientProducer
 from oncelog_doors.log_client.log_reader import LogReader, Rights, open_log_reader
 from oncelog_doors.log_client.namespace_answers import NamespaceAnswers
 from oncelog_doors.log_client.namespace_grants import Grants, NamespaceGrants
 from oncelog_doors.log_client.stored_contents import StoredContents
+from oncelog_doors.log_client.topic_schemas import TopicSchemas
 from oncelog_doors.pulsar.ports import ProvedCaller
 
 #: Of reading the rights of a namespace. Clients wait 30 s for a look-up, and repeat it.
@@ -44,6 +45,7 @@ class SdkCluster:
         self._client, self._security = client, security
         self._batch_bytes_max = batch_bytes_max
         self._grants = NamespaceGrants(self._ask_for_grants)
+        self.schemas = TopicSchemas(client, self._grants)
         self._lists = NamespaceAnswers(self._ask_for_topics, keeps=False)
 
     @property
@@ -91,7 +93,7 @@ class SdkCluster:
 
     async def topics_of(self, namespace: NamespaceName, caller: Caller) -> Sequence[NamedTopic]:
         if not caller.superuser:
-            require_reading(caller, await self._grants.of(str(namespace)), namespace)
+            require_right(caller, await self._grants.of(str(namespace)), namespace, Right.CONSUME)
         return await self._lists.of(str(namespace))
 
     async def _ask_for_topics(self, namespace: str) -> Sequence[NamedTopic]:

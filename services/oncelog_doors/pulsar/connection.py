@@ -40,6 +40,7 @@ from oncelog_doors.pulsar.paced_requests import PacedRequests
 from oncelog_doors.pulsar.ports import ProducerPort, ProvedCaller
 from oncelog_doors.pulsar.producer_slot import ProducerSlot
 from oncelog_doors.pulsar.readers import Readers
+from oncelog_doors.pulsar.schema_checks import SchemaChecks, schema_of
 from oncelog_doors.pulsar.token_watch import TokenWatch
 from oncelog_doors.pulsar.topic_requests import TopicRequests
 from oncelog_doors.wire.pulsar_commands_pb2 import AuthResponse, Command, Lookup, Ping, Pong, Producer
@@ -54,11 +55,11 @@ UNSENT_BYTES_MAX = 1024 * 1024
 #: How long a connection that ends may still send what was written to it.
 CLOSING_MS = 5_000
 PRODUCERS_MAX = 1000
-_REQUESTS_LATER = {"get_schema", "get_or_create_schema"}
 
 
 class Connection(asyncio.Protocol):
-    """It has the forms of `producer_slot.Surroundings`, `reader_slot.ReaderSurroundings`, `topic_requests.Asking`."""
+    """It has the forms of `producer_slot.Surroundings`, `reader_slot.ReaderSurroundings`, `topic_requests.Asking`
+    and `schema_checks.Checking`."""
 
     def __init__(self, home: Home) -> None:
         self.home = home
@@ -74,6 +75,7 @@ class Connection(asyncio.Protocol):
         self.wants_broker_entry = False
         self.readers = Readers(self)
         self._topics = TopicRequests(self)
+        self._checks = SchemaChecks(self, partial(self.readers.handle, "subscribe"))
         self._reader = FrameReader()
         self._admitted: Admitted | None = None
         self._paced = PacedRequests(self, self.timers, home.pace)
@@ -226,15 +228,13 @@ class Connection(asyncio.Protocol):
                 self._renew_token(body)
             case "subscribe":
                 opens = ("consumer", body.consumer_id)
-                self._paced.take(self._pace_of(name), partial(self.readers.handle, name, body), opens=opens)
+                self._paced.take(self._pace_of(name), partial(self._checks.subscribe, body), opens=opens)
             case "close_consumer":
                 self._paced.forget(("consumer", body.consumer_id))
+                self._checks.forget(body.consumer_id)
                 self.readers.handle(name, body)
             case _ if self.readers.handles(name):
                 self.readers.handle(name, body)
-            case _ if name in _REQUESTS_LATER:
-                sentence = f"{name} is not offered yet: this door has producers and readers"
-                self.write(replies.error(body.request_id, Refusal(ServerError.NOT_ALLOWED_ERROR, sentence)))
             case _ if is_not_offered(name):
                 answer = declined(name, body)
                 if answer is not None:
@@ -364,6 +364,7 @@ class Connection(asyncio.Protocol):
         slot = ProducerSlot(
             self, ProducerKey(self.number, self.home.next_opening()), topic, name, request,
             producer_id=asked.producer_id, request_id=asked.request_id,
+            schema=schema_of(asked.schema) if asked.HasField("schema") else None,
         )  # fmt: skip
         self.slots[asked.producer_id] = slot
         slot.begin()
@@ -441,6 +442,7 @@ class Connection(asyncio.Protocol):
         """Nothing of the client is handled any more."""
         self._closed = True
         self._paced.close()
+        self._checks.close()
         if self._token is not None:
             self._token.close()
 

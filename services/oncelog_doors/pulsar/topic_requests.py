@@ -1,5 +1,5 @@
-"""The requests of one connection about topics, which the cluster answers: how many partitions one has, and which ones
-a namespace has.
+"""The requests of one connection about topics, which the cluster answers: how many partitions one has, which ones a
+namespace has, and which schemas.
 
 If too many of them wait, the connection is not read until one is answered.
 """
@@ -16,11 +16,19 @@ from oncelog.core.names import TopicName
 from oncelog.runtime.tasks import BackgroundTasks
 from oncelog_doors.core.pulsar.connecting import message_bytes_max
 from oncelog_doors.core.pulsar.names import has_no_partitions, namespace_of, topic_of
+from oncelog_doors.core.pulsar.schemas import Schema
 from oncelog_doors.core.pulsar.server_errors import Refusal, refusal_of
 from oncelog_doors.core.pulsar.topic_lists import TopicList, topic_list
 from oncelog_doors.pulsar import replies
 from oncelog_doors.pulsar.ports import ClusterPort
-from oncelog_doors.wire.pulsar_commands_pb2 import Command, GetPartitions, GetTopics
+from oncelog_doors.pulsar.schema_checks import schema_of
+from oncelog_doors.wire.pulsar_commands_pb2 import (
+    Command,
+    GetOrCreateSchema,
+    GetPartitions,
+    GetSchema,
+    GetTopics,
+)
 
 #: Of one connection without an answer of the cluster.
 LOOKUPS_MAX = 100
@@ -48,6 +56,8 @@ class TopicRequests:
         self._handlers: dict[str, Callable[[Any], None]] = {
             "get_partitions": self._get_partitions,
             "get_topics": self._get_topics,
+            "get_schema": self._get_schema,
+            "get_or_create_schema": self._get_or_create_schema,
         }
 
     def handles(self, name: str) -> bool:
@@ -110,3 +120,37 @@ class TopicRequests:
         # Those without storage are not offered, so there are none.
         listed = () if asked.kind == GetTopics.NON_PERSISTENT else topics
         return topic_list(listed, asked.hash, message_bytes_max(around.cluster.batch_bytes_max), crc32c)
+
+    # --- schemas ------------------------------------------------------------------------------------------------------
+
+    def _get_schema(self, asked: GetSchema) -> None:
+        topic = topic_of(asked.topic)
+        if isinstance(topic, Refusal):
+            self._around.write(replies.schema_not_found(asked.request_id, topic))
+        else:
+            self._start(partial(self._find_schema, asked, topic), what=f"a schema of {topic}")
+
+    async def _find_schema(self, asked: GetSchema, topic: TopicName) -> Command:
+        around, version = self._around, asked.version if asked.HasField("version") else None
+        try:
+            found = await around.cluster.schemas.find(topic, around.caller, version)
+        except OncelogError as error:
+            return replies.schema_not_found(asked.request_id, refusal_of(error))
+        return replies.schema_found(asked.request_id, found)
+
+    def _get_or_create_schema(self, asked: GetOrCreateSchema) -> None:
+        topic, schema = topic_of(asked.topic), schema_of(asked.schema)
+        if isinstance(topic, Refusal):
+            self._around.write(replies.schema_not_stored(asked.request_id, topic))
+        elif schema is None:
+            self._around.write(replies.schema_stored(asked.request_id, b""))
+        else:
+            self._start(partial(self._store_schema, asked.request_id, topic, schema), what=f"a schema of {topic}")
+
+    async def _store_schema(self, request_id: int, topic: TopicName, schema: Schema) -> Command:
+        around = self._around
+        try:
+            version = await around.cluster.schemas.store(topic, around.caller, schema)
+        except OncelogError as error:
+            return replies.schema_not_stored(request_id, refusal_of(error))
+        return replies.schema_stored(request_id, version)

@@ -24,6 +24,7 @@ from oncelog_doors.core.pulsar.verdicts import Ids, Known, Rejected, TopicRules,
 from oncelog_doors.pulsar.ports import Decided, ProvedCaller
 from tests.doors.pulsar.bytes_of_clients import checksum_matches
 from tests.doors.pulsar.fake_log import FakeLog, FakeReader
+from tests.doors.pulsar.fake_schemas import FakeSchemas
 
 
 class Prepared(NamedTuple):
@@ -151,6 +152,7 @@ class FakeCluster:
         self.partition_counts: dict[str, int] = {}
         #: of each namespace
         self.listed: list[NamedTopic] = []
+        self.schemas = FakeSchemas()
         self.asked: list[str] = []
         self.batch_bytes_max = 5 * 1024 * 1024
         self.opened: list[FakeProducer] = []

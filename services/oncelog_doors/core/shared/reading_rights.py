@@ -7,15 +7,17 @@ from oncelog.core.access import Caller, Right, may, require
 from oncelog.core.names import NamespaceName, TopicName
 
 
-def require_reading(caller: Caller, grants: Mapping[str, Sequence[str]], namespace: NamespaceName) -> None:
-    """Raises PermissionDenied for a caller that may not read the topics of the namespace, and so not list them."""
-    require(caller, _by_role(grants), Right.CONSUME, what=f"namespace {namespace}")
+def require_right(
+    caller: Caller, grants: Mapping[str, Sequence[str]], namespace: NamespaceName, *rights: Right
+) -> None:
+    """Raises PermissionDenied for a caller that has none of the rights."""
+    require(caller, _by_role(grants), *rights, what=f"namespace {namespace}")
 
 
 def may_read(caller: Caller, grants: Mapping[str, Sequence[str]], topic: TopicName, *, may_create: bool) -> bool:
     """Whether reading may create the topic. may_create: the client wants that. Raises PermissionDenied for a caller
     that may not read it."""
-    require_reading(caller, grants, topic.namespace_name)
+    require_right(caller, grants, topic.namespace_name, Right.CONSUME)
     return may_create and may(caller, _by_role(grants), Right.PRODUCE)
 
 
