@@ -12,22 +12,22 @@ from tests.cluster.cluster_fixture import Cluster
 from tests.contract.process.security_world import token
 from tests.doors.cluster.conftest import NewDoor
 from tests.doors.cluster.door_program import DEADLINE_S, DoorProgram, connect
-from tests.doors.pulsar.bytes_of_clients import frame
 from tests.doors.pulsar.bytes_of_clients import command as command_of
+from tests.doors.pulsar.bytes_of_clients import frame
 from tests.doors.pulsar.raw_client import RawClient, raw_client
-from tests.doors.pulsar.test_schemas import INCOMPATIBLE, JSON, UNAUTHORIZED, found, stored, version
+from tests.doors.pulsar.test_schemas import UNAUTHORIZED, found, stored, version
 
 PARTITIONS = 21
 _NAMESPACE = "/admin/v2/persistent/public/default"
 _SCHEMAS = f"{_NAMESPACE}/__oncelog_schemas"
 
 
-class Order(Record):
+class Order(Record):  # type: ignore[misc]  # its module has no types
     customer = String()
     amount = Integer()
 
 
-class Refund(Record):
+class Refund(Record):  # type: ignore[misc]  # its module has no types
     customer = String()
 
 

@@ -143,7 +143,7 @@ async def test_consumer_that_is_closed_while_its_schema_is_compared_is_not_opene
 
 @pytest.mark.asyncio
 async def test_later_subscribe_of_a_consumer_counts() -> None:
-    """The former one is still compared, and has no answer."""
+    """The former one was still compared: that ends, and it has no answer."""
     async with door_world() as world, raw_client(world.port) as client:
         await client.connect()
         world.cluster.schemas.answers.clear()
@@ -152,6 +152,7 @@ async def test_later_subscribe_of_a_consumer_counts() -> None:
         later = (1, TOPIC), (2, b"reader-1"), (3, 0), (4, 1), (5, 51), (8, 0), (9, EARLIEST), (12, schema(b"a"))
         client.write(frame(command(SUBSCRIBE, *later)))
         await compared(world, 2)
+        await until(lambda: world.cluster.schemas.cancelled == 1, DEADLINE_S)
         world.cluster.schemas.answers.set()
         assert (await client.read()).command.success.request_id == 51
         await nothing_comes(client)
