@@ -7,9 +7,11 @@ topic checks that role's rights, and the name belongs to it. Tokens are those of
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
+from typing import Literal
 
 from oncelog.client.client import AsyncClient, network_of
-from oncelog.client.gateways import create_packed_producer, topics_of
+from oncelog.client.gateways import PackedProducer, create_packed_producer, topics_of
 from oncelog.client.network.lookup import partitions_in
 from oncelog.client.rest_calls import rest
 from oncelog.core.access import Caller, Right
@@ -21,9 +23,9 @@ from oncelog.runtime.tokens import SCHEME
 from oncelog_doors.core.pulsar.message_ids import Start
 from oncelog_doors.core.pulsar.openings import NO_TOKEN
 from oncelog_doors.core.pulsar.topic_lists import NamedTopic
-from oncelog_doors.core.pulsar.verdicts import TopicRules
 from oncelog_doors.core.shared.lookup_rights import may_create, require_creation
 from oncelog_doors.core.shared.reading_rights import require_right
+from oncelog_doors.log_client.client_policies import RulesOfTopic, policies_of
 from oncelog_doors.log_client.client_producer import ClientProducer
 from oncelog_doors.log_client.log_reader import LogReader, Rights, open_log_reader
 from oncelog_doors.log_client.namespace_answers import NamespaceAnswers
@@ -110,23 +112,29 @@ class SdkCluster:
         epoch: int | None,
         wanted: Callable[[], None],
     ) -> ClientProducer:
-        try:
-            producer = await create_packed_producer(
+        async def opened(on_conflict: Literal["fence", "refuse"]) -> PackedProducer:
+            return await create_packed_producer(
                 self._client,
                 str(topic),
                 producer_name=name,
                 token=token if _is_ours(token) else NO_TOKEN,
                 epoch=epoch,
                 on_behalf_of=caller,
-                on_conflict="refuse",
+                on_conflict=on_conflict,
                 wanted=wanted,
             )
+
+        try:
+            producer = await opened("refuse")
         except ProducerBusy as error:
-            # The SDK's own sentence names an argument that clients of Pulsar do not have.
-            message = f"another instance of producer {name!r} is connected: close it, or use another producer name"
-            raise ProducerBusy(message) from error
-        contents = StoredContents(self._client, str(topic), network_of(self._client).background)
-        return ClientProducer(producer, TopicRules(), contents)
+            if not (await policies_of(self._client, topic)).new_instance_fences:
+                # The SDK's own sentence names an argument that clients of Pulsar do not have.
+                message = f"another instance of producer {name!r} is connected: close it, or use another producer name"
+                raise ProducerBusy(message) from error
+            producer = await opened("fence")
+        tasks = network_of(self._client).background
+        rules = RulesOfTopic(partial(policies_of, self._client, topic))
+        return ClientProducer(producer, rules, StoredContents(self._client, str(topic), tasks), tasks)
 
     async def open_reader(self, topic: TopicName, caller: Caller, start: Start, *, may_create: bool) -> LogReader:
         return await open_log_reader(self._client, Rights(caller, topic, self._grants), start, may_create=may_create)

@@ -16,10 +16,11 @@ import oncelog
 from oncelog.runtime.tls.certificates import KeyPair, new_certificate
 from tests.cluster.cluster_fixture import Cluster
 from tests.cluster.commands import environment
+from tests.cluster.until import until
 from tests.contract.process.security_world import token
 from tests.doors.cluster.conftest import NAMES, NewDoor
 from tests.doors.cluster.door_program import DEADLINE_S, DoorProgram, connect, trusting
-from tests.doors.pulsar.bytes_of_clients import PING, command, frame
+from tests.doors.pulsar.bytes_of_clients import CONNECT, PING, command, frame
 from tests.doors.pulsar.raw_client import RawClient, producer, raw_client, send
 
 PARTITIONS, GET_TOPICS = 21, 32
@@ -32,6 +33,11 @@ PING_FRAME = frame(command(PING))
 
 def topic(name: str) -> bytes:
     return f"persistent://public/default/{name}".encode()
+
+
+def proof(role: str) -> tuple[tuple[int, bytes], ...]:
+    """Fields of CONNECT."""
+    return (5, b"token"), (3, token(role).encode())
 
 
 async def look_up(client: RawClient, name: str, *, may_create: bool = True) -> tuple[int, int]:
@@ -131,6 +137,36 @@ async def test_second_instance_of_a_name_is_busy(door: DoorProgram) -> None:
         assert (refused.error, refused.message) == (
             BUSY, "another instance of producer 'one' is connected: close it, or use another producer name",
         )  # fmt: skip
+
+
+@pytest.mark.asyncio
+async def test_policies_of_a_topic_decide(cluster: Cluster, door: DoorProgram) -> None:
+    """Who has a name, and what becomes of ids that were never stored or are stored with another content. The producer
+    that is open follows a change within seconds."""
+    path = "/admin/v2/persistent/public/default/policies"
+    async with raw_client(door.port()) as first, raw_client(door.port()) as second:
+        for client in (first, second):
+            await client.answer(frame(command(CONNECT, (1, b"Pulsar-Java-v4.0.7"), (4, 20), *proof("importer"))))
+        await first.open_producer(topic=topic("policies"), name=b"one")
+        (await cluster.request("POST", f"{path}/pulsarNewInstanceFences", json=True)).raise_for_status()
+        second.write(producer(topic=topic("policies"), name=b"one"))
+        assert (await first.read()).name == "ping"
+        first.write(frame(command(PONG)))
+        assert (await second.read()).command.producer_success.name == "one"
+        assert (await first.read()).name == "close_producer"
+        (await cluster.request("POST", f"{path}/pulsarAcceptOtherContent", json=True)).raise_for_status()
+        for number in (5, 9):
+            await second.answer(send(number, producer_name=b"one"))
+        changed = await second.answer(send(5, b"another", producer_name=b"one"))
+        assert (changed.sequence_id, changed.message_id.ledger_id) == (5, 2**64 - 1)
+        stale = await second.answer(send(7, producer_name=b"one"))
+        assert (stale.sequence_id, stale.error) == (7, 22)
+        (await cluster.request("POST", f"{path}/pulsarAcceptStale", json=True)).raise_for_status()
+
+        async def accepted() -> bool:
+            return bool((await second.answer(send(7, producer_name=b"one"))).DESCRIPTOR.name == "SendReceipt")
+
+        await until(accepted, DEADLINE_S)
 
 
 @pytest.mark.asyncio
