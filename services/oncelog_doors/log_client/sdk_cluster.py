@@ -25,6 +25,7 @@ from oncelog_doors.core.pulsar.openings import NO_TOKEN
 from oncelog_doors.core.pulsar.topic_lists import NamedTopic
 from oncelog_doors.core.shared.lookup_rights import may_create, require_creation
 from oncelog_doors.core.shared.reading_rights import require_right
+from oncelog_doors.core.shared.window_shares import WindowShares
 from oncelog_doors.log_client.client_policies import RulesOfTopic, policies_of
 from oncelog_doors.log_client.client_producer import ClientProducer
 from oncelog_doors.log_client.log_reader import LogReader, Rights, open_log_reader
@@ -34,6 +35,7 @@ from oncelog_doors.log_client.stored_contents import StoredContents
 from oncelog_doors.log_client.topic_schemas import TopicSchemas
 from oncelog_doors.pulsar.ports import ProvedCaller
 
+READERS_BYTES = 256 * 1024 * 1024
 #: Of reading the rights of a namespace. Clients wait 30 s for a look-up, and repeat it.
 _RIGHTS_TIMEOUT_MS = 10_000
 #: Of a list of topics: a service reads a record for each of them.
@@ -41,12 +43,16 @@ _LIST_TIMEOUT_MS = 20_000
 
 
 class SdkCluster:
-    """client: with a token of a superuser, if the cluster wants tokens. batch_bytes_max: the owners' setting."""
+    """client: with a token of a superuser, if the cluster wants tokens. batch_bytes_max: the owners' setting.
+    readers_bytes: what all readers together may hold ready, about."""
 
-    def __init__(self, client: AsyncClient, security: Security, *, batch_bytes_max: int) -> None:
+    def __init__(
+        self, client: AsyncClient, security: Security, *, batch_bytes_max: int, readers_bytes: int = READERS_BYTES
+    ) -> None:
         self._client, self._security = client, security
         self._batch_bytes_max = batch_bytes_max
         self._grants = NamespaceGrants(self._ask_for_grants)
+        self._windows = WindowShares(readers_bytes)
         self.schemas = TopicSchemas(client, self._grants)
         self._lists = NamespaceAnswers(self._ask_for_topics, keeps=False)
 
@@ -57,6 +63,10 @@ class SdkCluster:
     @property
     def batch_bytes_max(self) -> int:
         return self._batch_bytes_max
+
+    @property
+    def read_ahead_bytes(self) -> int:
+        return self._windows.total_bytes
 
     async def caller_of(self, token: str, address: str) -> ProvedCaller:
         authenticator = self._security.authenticator
@@ -137,7 +147,8 @@ class SdkCluster:
         return ClientProducer(producer, rules, StoredContents(self._client, str(topic), tasks), tasks)
 
     async def open_reader(self, topic: TopicName, caller: Caller, start: Start, *, may_create: bool) -> LogReader:
-        return await open_log_reader(self._client, Rights(caller, topic, self._grants), start, may_create=may_create)
+        rights = Rights(caller, topic, self._grants)
+        return await open_log_reader(self._client, rights, start, self._windows, may_create=may_create)
 
 
 def _is_ours(token: int) -> bool:

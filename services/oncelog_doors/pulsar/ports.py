@@ -121,6 +121,10 @@ class ClusterPort(Protocol):
     def schemas(self) -> SchemasPort: ...
 
     @property
+    def read_ahead_bytes(self) -> int:
+        """What all readers together may hold ready."""
+
+    @property
     def authentication(self) -> bool:
         """Whether callers need a token."""
 

@@ -14,19 +14,21 @@ import pytest
 
 import oncelog
 from oncelog.runtime.tls.certificates import KeyPair, new_certificate
+from oncelog_doors.core.shared.window_shares import BYTES_MAX
 from tests.cluster.cluster_fixture import Cluster
 from tests.cluster.commands import environment
 from tests.cluster.until import until
 from tests.contract.process.security_world import token
 from tests.doors.cluster.conftest import NAMES, NewDoor
 from tests.doors.cluster.door_program import DEADLINE_S, DoorProgram, connect, trusting
-from tests.doors.pulsar.bytes_of_clients import CONNECT, PING, command, frame
+from tests.doors.pulsar.bytes_of_clients import CONNECT, FLOW, PING, SUBSCRIBE, body, command, frame
 from tests.doors.pulsar.raw_client import RawClient, producer, raw_client, send
 
 PARTITIONS, GET_TOPICS = 21, 32
 EPOCH, TOKEN = 8, 11
 UNAUTHENTICATED, UNAUTHORIZED, BUSY = 3, 4, 16
 PONG = 19
+EARLIEST = body((1, 2**64 - 1), (2, 2**64 - 1))
 LOOKED_UP, TOPIC_NOT_FOUND = 0, 11
 PING_FRAME = frame(command(PING))
 
@@ -220,13 +222,23 @@ async def test_client_goes_on_at_another_door(cluster: Cluster, new_door: NewDoo
 @pytest.mark.asyncio
 async def test_health_port_tells_what_the_door_does(door: DoorProgram) -> None:
     """Ready once the cluster has answered; the numbers are those of its clients."""
-    async with raw_client(door.port()) as client, httpx.AsyncClient(trust_env=False) as http:
+    async with (
+        raw_client(door.port()) as client,
+        raw_client(door.port()) as reader,
+        httpx.AsyncClient(trust_env=False) as http,
+    ):
+        await connect(reader, token("root"))
         url = f"http://{door.serving['health']}"
         assert (await http.get(f"{url}/readyz")).status_code == 200
         await connect(client, token("importer"))
         await client.open_producer(topic=topic("counted"))
         await client.answer(send(1))
         await client.open_producer(producer_id=2, topic=b"non-persistent://public/default/x")
+        reading = ((2, b"r"), (3, 0), (5, 50), (8, 0), (9, EARLIEST), (15, 0))
+        for number, name in ((1, "counted"), (2, "missing")):  # the second one is refused, and holds nothing
+            await reader.answer(frame(command(SUBSCRIBE, (1, topic(name)), (4, number), *reading)))
+        reader.write(frame(command(FLOW, (1, 1), (2, 10))))
+        assert (await reader.read()).name == "message"
         metrics = (await http.get(f"{url}/metrics")).text
     numbers = {
         line.rpartition(" ")[0]: float(line.rpartition(" ")[2]) for line in metrics.splitlines() if line[0] != "#"
@@ -237,6 +249,11 @@ async def test_health_port_tells_what_the_door_does(door: DoorProgram) -> None:
     assert numbers["oncelog_door_receipts_total"] >= 1
     assert numbers['oncelog_door_refusals_total{reason="not_allowed_error"}'] >= 1
     assert "oncelog_door_kept_bytes" in numbers
+    assert numbers["oncelog_door_consumers"] == 1
+    assert numbers["oncelog_door_read_ahead_bytes"] == BYTES_MAX
+    assert numbers["oncelog_door_messages_out_total"] >= 1
+    assert numbers["oncelog_door_bytes_out_total"] > 10
+    assert numbers["oncelog_door_undeliverable_entries_total"] == 0
 
 
 @pytest.mark.asyncio

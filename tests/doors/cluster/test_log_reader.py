@@ -52,7 +52,13 @@ class World:
         self.tasks = BackgroundTasks()
         self.entries = Entries(WholeEntry(StoredBatch(raw.entry, raw.batch, memoryview(raw.body)), "importer"))
         self.rights = Rights(caller, TOPIC, NamespaceGrants(self._ask))
-        self.reader = LogReader(cast("EntryReader", self.entries), self.rights, self.tasks, every_s=0.001)
+        self.closed = 0
+        self.reader = LogReader(
+            cast("EntryReader", self.entries), self.rights, self.tasks, every_s=0.001, closed=self._closed
+        )
+
+    def _closed(self) -> None:
+        self.closed += 1
 
     async def _ask(self, namespace: str) -> Grants:
         assert namespace == "public/default"
@@ -110,6 +116,16 @@ async def test_damage_has_its_place() -> None:
     world = World(UNCHECKED, of_client(b"\x0e\x01", [1, 2]))
     with pytest.raises(CorruptEntry, match="5:3"):
         await world.reader.last_id()
+
+
+@pytest.mark.asyncio
+async def test_reader_gives_its_part_of_memory_back_once() -> None:
+    """When it is closed, however often."""
+    world = World(UNCHECKED, columns([b"a"]))
+    assert world.closed == 0
+    for _ in range(2):
+        world.reader.close()
+    assert world.closed == 1
 
 
 @pytest.mark.asyncio

@@ -153,6 +153,7 @@ class FakeCluster:
         #: of each namespace
         self.listed: list[NamedTopic] = []
         self.schemas = FakeSchemas()
+        self.read_ahead_bytes = 0
         self.asked: list[str] = []
         self.batch_bytes_max = 5 * 1024 * 1024
         self.opened: list[FakeProducer] = []
