@@ -3,6 +3,7 @@
 from typing import Any
 
 import pytest
+from crc32c import crc32c
 
 from oncelog.core.errors import PermissionDenied
 from oncelog_doors.core.pulsar.topic_lists import NamedTopic
@@ -49,6 +50,7 @@ async def test_client_that_has_the_list_gets_no_names() -> None:
     async with door_world(cluster()) as world, raw_client(world.port) as client:
         await client.connect()
         first = await topics(client)
+        assert first.hash == crc32c(ORDERS.encode()).to_bytes(4, "little").hex()
         again = await topics(client, (5, first.hash.encode()))
         assert (list(again.topics), again.changed, again.hash) == ([], False, first.hash)
         world.cluster.listed.append(NamedTopic("public/default/more"))
