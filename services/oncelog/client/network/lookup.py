@@ -121,6 +121,11 @@ class OwnerLookup:
         """
         return (await self.partition_counts(topic)).now
 
+    async def topic_id(self, topic: TopicName) -> TopicId:
+        """Of the topic, also of one with partitions. Creates no topic. Raises as `partitions`."""
+        answer, _ = await self._look_up(topic, create=False, owner_epoch=OwnerEpoch(0))
+        return TopicId(answer.topic_id)
+
     async def partition_counts(self, topic: TopicName) -> "PartitionCounts":
         """As `partitions`, with the numbers that the topic had before."""
         answer, _ = await self._look_up(topic, create=False, owner_epoch=OwnerEpoch(0))
