@@ -23,8 +23,9 @@ from oncelog_doors.core.pulsar.openings import NO_TOKEN
 from oncelog_doors.core.pulsar.verdicts import TopicRules
 from oncelog_doors.core.shared.lookup_rights import may_create, require_creation
 from oncelog_doors.log_client.client_producer import ClientProducer
-from oncelog_doors.log_client.log_reader import LogReader, Rights, open_log_reader
+from oncelog_doors.log_client.log_reader import LogReader, open_log_reader
 from oncelog_doors.log_client.namespace_grants import Grants, NamespaceGrants
+from oncelog_doors.log_client.rights import Rights
 from oncelog_doors.log_client.stored_contents import StoredContents
 from oncelog_doors.pulsar.ports import ProvedCaller
 

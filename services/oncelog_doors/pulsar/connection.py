@@ -27,6 +27,7 @@ from oncelog_doors.core.pulsar.send_budget import BudgetEffect, ProducerKey
 from oncelog_doors.core.pulsar.server_errors import Refusal, ServerError, refusal_of
 from oncelog_doors.pulsar import replies
 from oncelog_doors.pulsar.commands import command
+from oncelog_doors.pulsar.consumers import Consumers
 from oncelog_doors.pulsar.frames import (
     Buffer,
     Frame,
@@ -40,7 +41,6 @@ from oncelog_doors.pulsar.not_offered import declined, is_not_offered
 from oncelog_doors.pulsar.paced_requests import PacedRequests
 from oncelog_doors.pulsar.ports import ProducerPort, ProvedCaller
 from oncelog_doors.pulsar.producer_slot import ProducerSlot
-from oncelog_doors.pulsar.readers import Readers
 from oncelog_doors.pulsar.token_watch import TokenWatch
 from oncelog_doors.wire.pulsar_commands_pb2 import AuthResponse, Command, GetPartitions, Lookup, Ping, Pong, Producer
 from oncelog_doors.wire.pulsar_values_pb2 import BrokerEntry
@@ -60,7 +60,7 @@ _REQUESTS_LATER = {"get_topics", "get_schema", "get_or_create_schema"}
 
 
 class Connection(asyncio.Protocol):
-    """It has the forms of `producer_slot.Surroundings` and `reader_slot.ReaderSurroundings`."""
+    """It has the forms of `producer_slot.Surroundings` and `entry_sender.ConsumerSurroundings`."""
 
     def __init__(self, home: Home) -> None:
         self.home = home
@@ -75,7 +75,7 @@ class Connection(asyncio.Protocol):
         self._lookup_count = 0
         self.slots: dict[int, ProducerSlot] = {}
         self.wants_broker_entry = False
-        self.readers = Readers(self)
+        self.consumers = Consumers(self)
         self._reader = FrameReader()
         self._admitted: Admitted | None = None
         self._paced = PacedRequests(self, self.timers, home.pace)
@@ -134,7 +134,7 @@ class Connection(asyncio.Protocol):
             self._cancel_unsent()
             self._cancel_unsent = None
         self.release("unsent")
-        self.readers.read_again()
+        self.consumers.read_again()
 
     @property
     def unsent_bytes(self) -> int:
@@ -153,7 +153,7 @@ class Connection(asyncio.Protocol):
                 cancel()
         for slot in list(self.slots.values()):
             slot.disconnected()
-        self.readers.disconnected()
+        self.consumers.disconnected()
         if self._is_admitted:
             self.home.admissions.gone(self.address, self._role)
             if not self._is_connected and self._spoke:
@@ -228,14 +228,14 @@ class Connection(asyncio.Protocol):
                 self._renew_token(body)
             case "subscribe":
                 opens = ("consumer", body.consumer_id)
-                self._paced.take(self._pace_of(name), partial(self.readers.handle, name, body), opens=opens)
+                self._paced.take(self._pace_of(name), partial(self.consumers.handle, name, body), opens=opens)
             case "close_consumer":
                 self._paced.forget(("consumer", body.consumer_id))
-                self.readers.handle(name, body)
-            case _ if self.readers.handles(name):
-                self.readers.handle(name, body)
+                self.consumers.handle(name, body)
+            case _ if self.consumers.handles(name):
+                self.consumers.handle(name, body)
             case _ if name in _REQUESTS_LATER:
-                sentence = f"{name} is not offered yet: this door has producers and readers"
+                sentence = f"{name} is not offered yet: this door has producers and consumers"
                 self.write(replies.error(body.request_id, Refusal(ServerError.NOT_ALLOWED_ERROR, sentence)))
             case _ if is_not_offered(name):
                 answer = declined(name, body)

@@ -1,5 +1,7 @@
 """Commands that a door sends, from what the cores decide."""
 
+from collections.abc import Sequence
+
 from oncelog.core.ids import Position
 from oncelog_doors.core.pulsar.connecting import PLACE, TOKEN, Admitted
 from oncelog_doors.core.pulsar.deliveries import Delivery
@@ -120,9 +122,24 @@ def close_producer(producer_id: int) -> pb.Command:
 # --- consumers --------------------------------------------------------------------------------------------------------
 
 
-def message(consumer_id: int, delivery: Delivery, partition: int) -> pb.Command:
-    """The id is that of the entry: clients count the messages of a batch themselves."""
-    return command(message=pb.Message(consumer_id=consumer_id, message_id=_message_id(delivery.id, partition)))
+def message(
+    consumer_id: int,
+    at: DeliveredId,
+    partition: int,
+    redelivery_count: int = 0,
+    ack_set: Sequence[int] = (),
+    epoch: int | None = None,
+) -> pb.Command:
+    """The id is that of the entry: clients count the messages of a batch themselves. epoch: None: the client has sent
+    none."""
+    made = pb.Message(consumer_id=consumer_id, message_id=_message_id(at, partition))
+    if redelivery_count:
+        made.redelivery_count = redelivery_count
+    if ack_set:
+        made.ack_set.extend(ack_set)
+    if epoch is not None:
+        made.consumer_epoch = epoch
+    return command(message=made)
 
 
 def broker_entry(delivery: Delivery) -> BrokerEntry:

@@ -1,0 +1,97 @@
+"""What a consumer is sent: entries, as fast as its client takes them. The same for readers and for subscriptions."""
+
+import asyncio
+from collections.abc import Callable, Sequence
+from typing import NamedTuple, Protocol
+
+from oncelog.core.access import Caller
+from oncelog.runtime.tasks import BackgroundTasks
+from oncelog_doors.core.pulsar.connecting import message_bytes_max
+from oncelog_doors.core.pulsar.deliveries import Delivery
+from oncelog_doors.core.pulsar.permits import Permits
+from oncelog_doors.pulsar import replies
+from oncelog_doors.pulsar.frames import Buffer, build_entry
+from oncelog_doors.pulsar.ports import ClusterPort, Timers
+from oncelog_doors.wire.pulsar_commands_pb2 import Command
+from oncelog_doors.wire.pulsar_values_pb2 import BrokerEntry
+
+#: Above it an entry is made ready in another thread: it would delay all other clients.
+PREPARED_HERE_BYTES_MAX = 64 * 1024
+
+
+class ConsumerSurroundings(Protocol):
+    """What a consumer needs of its connection and its door."""
+
+    caller: Caller
+    peer: str
+    cluster: ClusterPort
+    timers: Timers
+    tasks: BackgroundTasks
+    #: the client asks for append time and index of each entry
+    wants_broker_entry: bool
+
+    @property
+    def reads_along(self) -> bool:
+        """Whether the client reads what it is sent: less than 1 MiB waits for it."""
+
+    def write(self, answer: Command) -> None: ...
+    def write_entry(self, front: Command, entry: Buffer, broker_entry: BrokerEntry | None) -> None: ...
+
+
+class Redelivered(NamedTuple):
+    """What MESSAGE says besides the place. count: how often the entry was delivered before. ack_set: of the messages
+    that the client is to take; empty: all. epoch: as the client has sent it; None: it has not."""
+
+    count: int = 0
+    ack_set: Sequence[int] = ()
+    epoch: int | None = None
+
+
+class EntrySender:
+    """Of one consumer of one connection."""
+
+    def __init__(self, around: ConsumerSurroundings, consumer_id: int, partition: int) -> None:
+        """partition: -1: the topic has none."""
+        self._around = around
+        self._consumer_id = consumer_id
+        self._partition = partition
+        self.permits = Permits()
+        self._may_go_on = asyncio.Event()
+        self.messages_out = self.bytes_out = 0
+
+    def flow(self, permits: int) -> None:
+        self.permits.flow(permits)
+        self._may_go_on.set()
+
+    def reads_again(self) -> None:
+        """The client reads what it is sent."""
+        self._may_go_on.set()
+
+    async def until_wanted(self) -> None:
+        """Return while the client has a permit left, and reads what it is sent."""
+        while not (self.permits.any and self._around.reads_along):
+            self._may_go_on.clear()
+            await self._may_go_on.wait()
+
+    async def ready(self, size: int, prepare: Callable[[int], Delivery]) -> Delivery:
+        """An entry with its bytes. size: what `prepare` reads. prepare: given the bytes that the entry may have. Raises
+        as that."""
+        bytes_max = message_bytes_max(self._around.cluster.batch_bytes_max)
+        if size <= PREPARED_HERE_BYTES_MAX:
+            return _with_checksum(prepare(bytes_max))
+        return await asyncio.to_thread(lambda: _with_checksum(prepare(bytes_max)))
+
+    def send(self, ready: Delivery, again: Redelivered = Redelivered()) -> None:  # noqa: B008  # it is not changed
+        assert ready.whole is not None, "its bytes are made"
+        around = self._around
+        self.permits.sent(ready.messages)
+        self.messages_out += ready.messages
+        self.bytes_out += len(ready.whole)
+        broker_entry = replies.broker_entry(ready) if around.wants_broker_entry else None
+        front = replies.message(self._consumer_id, ready.id, self._partition, again.count, again.ack_set, again.epoch)
+        around.write_entry(front, ready.whole, broker_entry)
+
+
+def _with_checksum(made: Delivery) -> Delivery:
+    """Its bytes, if no client wrote them."""
+    return made if made.whole is not None else made._replace(whole=build_entry(made.metadata, made.payload))
