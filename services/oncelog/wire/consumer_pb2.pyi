@@ -170,6 +170,7 @@ class Subscribe(_message.Message):
     STORE_ID_FIELD_NUMBER: _builtins.int
     EFFECT_FIELD_NUMBER: _builtins.int
     VERSION_FIELD_NUMBER: _builtins.int
+    WHOLE_ENTRIES_FIELD_NUMBER: _builtins.int
     call: _builtins.int
     """The client's number for this request, unique on the stream."""
     topic: _builtins.str
@@ -203,6 +204,10 @@ class Subscribe(_message.Message):
     effect: _builtins.str
     version: _builtins.int
     """Of the consumer's program (core/process_version.py). Absent: below 9. It gets no entries that it cannot read."""
+    whole_entries: _builtins.bool
+    """The messages of an entry that go to the consumer are not cut by its credit: they go while any is left, and may exceed
+    it.
+    """
     @_builtins.property
     def resume(self) -> Global___HeldMessages:
         """Only for a reconnection, which never creates a subscription."""
@@ -232,10 +237,11 @@ class Subscribe(_message.Message):
         store_id: _builtins.str = ...,
         effect: _builtins.str = ...,
         version: _builtins.int = ...,
+        whole_entries: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_first_index", b"_first_index", "first_index", b"first_index", "resume", b"resume"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_first_index", b"_first_index", "ack_timeout_ms", b"ack_timeout_ms", "call", b"call", "consumer_name", b"consumer_name", "dead_letter_topic", b"dead_letter_topic", "effect", b"effect", "first_index", b"first_index", "instance_id", b"instance_id", "max_deliveries", b"max_deliveries", "owner_epoch_seen", b"owner_epoch_seen", "priority", b"priority", "properties", b"properties", "resume", b"resume", "store_id", b"store_id", "subscription", b"subscription", "topic", b"topic", "topic_id", b"topic_id", "type", b"type", "version", b"version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_first_index", b"_first_index", "ack_timeout_ms", b"ack_timeout_ms", "call", b"call", "consumer_name", b"consumer_name", "dead_letter_topic", b"dead_letter_topic", "effect", b"effect", "first_index", b"first_index", "instance_id", b"instance_id", "max_deliveries", b"max_deliveries", "owner_epoch_seen", b"owner_epoch_seen", "priority", b"priority", "properties", b"properties", "resume", b"resume", "store_id", b"store_id", "subscription", b"subscription", "topic", b"topic", "topic_id", b"topic_id", "type", b"type", "version", b"version", "whole_entries", b"whole_entries"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__first_index: _TypeAlias = _typing.Literal["first_index"]  # noqa: Y015
     _WhichOneofArgType__first_index: _TypeAlias = _typing.Literal["_first_index", b"_first_index"]  # noqa: Y015
@@ -755,6 +761,7 @@ class Subscribed(_message.Message):
     GENERATION_FIELD_NUMBER: _builtins.int
     KEPT_FIELD_NUMBER: _builtins.int
     CREATED_FIELD_NUMBER: _builtins.int
+    WHOLE_ENTRIES_FIELD_NUMBER: _builtins.int
     call: _builtins.int
     consumer: _builtins.int
     subscription_number: _builtins.int
@@ -764,6 +771,8 @@ class Subscribed(_message.Message):
     """Of the grant if this consumer is the active one, else 0."""
     created: _builtins.bool
     """The subscription was created for this request. False from an older owner, which does not say."""
+    whole_entries: _builtins.bool
+    """As wanted. False from an older owner, which does not know it."""
     @_builtins.property
     def kept(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
         """Of the presented ranges, those that stay with the consumer."""
@@ -779,10 +788,11 @@ class Subscribed(_message.Message):
         generation: _builtins.int = ...,
         kept: _abc.Iterable[_builtins.int] | None = ...,
         created: _builtins.bool = ...,
+        whole_entries: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["call", b"call", "consumer", b"consumer", "created", b"created", "generation", b"generation", "kept", b"kept", "seek_epoch", b"seek_epoch", "subscription_id", b"subscription_id", "subscription_number", b"subscription_number"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["call", b"call", "consumer", b"consumer", "created", b"created", "generation", b"generation", "kept", b"kept", "seek_epoch", b"seek_epoch", "subscription_id", b"subscription_id", "subscription_number", b"subscription_number", "whole_entries", b"whole_entries"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

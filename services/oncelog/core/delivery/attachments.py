@@ -233,7 +233,7 @@ class Attachments:
         consumer.answered = True
         subscribed = Subscribed(
             consumer.number, state.number, state.subscription_id, state.seek_epoch, consumer.generation,
-            tuple(ranges_of(consumer.kept)), consumer.opening.is_creator,
+            tuple(ranges_of(consumer.kept)), consumer.opening.is_creator, consumer.opening.whole_entries,
         )  # fmt: skip
         self._step.emit(AnswerSubscribe(consumer.opening.call, subscribed))
 

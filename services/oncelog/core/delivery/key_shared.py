@@ -49,9 +49,12 @@ class _Picks:
 
     def may_take(self, consumer: ConnectedConsumer, entry: StoredEntry | None) -> bool:
         """Whether the consumer has credit for another message, and room for this entry."""
+        of_picked = entry is not None and entry.base_index in self.picked.get(consumer, ())
+        if of_picked and consumer.credit.whole_entries:
+            return True
         if consumer.credit.left <= self._counts.get(consumer, 0):
             return False
-        return (entry is not None and entry.base_index in self.picked.get(consumer, ())) or consumer.has_room
+        return of_picked or consumer.has_room
 
     def add(self, consumer: ConnectedConsumer, entry: StoredEntry, index: int) -> None:
         by_entry = self.picked.setdefault(consumer, {})
