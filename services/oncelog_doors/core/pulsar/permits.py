@@ -7,7 +7,8 @@ client counts each message of the entry as consumed, also those that it drops.
 
 
 class Permits:
-    """Of one consumer, from SUBSCRIBE on."""
+    """Of one consumer, from SUBSCRIBE on. `left` is what the client has room for, `total` what its owner may deliver in
+    all, since SUBSCRIBE: the owner counts all that it delivers, also what is dropped before the client gets it."""
 
     def __init__(self) -> None:
         #: below 0: the last entry was larger than the sum
