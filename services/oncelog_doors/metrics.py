@@ -25,6 +25,16 @@ def observe(telemetry: Telemetry, home: Home) -> None:
         lambda: counts.connections_refused,
     )
     telemetry.observe_count(
+        "door_acks_ignored",
+        "Ids that clients have acknowledged, and that name nothing their consumer holds",
+        lambda: counts.acks_ignored,
+    )
+    telemetry.observe_count(
+        "door_undeliverable",
+        "Entries that a client could not read, or that could not be made for it; tried again after a minute",
+        lambda: counts.undeliverable,
+    )
+    telemetry.observe_count(
         "door_refusals",
         "Errors that clients got, by their code in Pulsar's protocol",
         lambda: [Reading(count, {"reason": name}) for name, count in sorted(counts.refusals.items())],

@@ -39,7 +39,7 @@ from oncelog_doors.pulsar.frames import (
 from oncelog_doors.pulsar.home import Home
 from oncelog_doors.pulsar.not_offered import declined, is_not_offered
 from oncelog_doors.pulsar.paced_requests import PacedRequests
-from oncelog_doors.pulsar.ports import ProducerPort, ProvedCaller
+from oncelog_doors.pulsar.ports import Holder, ProvedCaller
 from oncelog_doors.pulsar.producer_slot import ProducerSlot
 from oncelog_doors.pulsar.token_watch import TokenWatch
 from oncelog_doors.wire.pulsar_commands_pb2 import AuthResponse, Command, GetPartitions, Lookup, Ping, Pong, Producer
@@ -66,7 +66,7 @@ class Connection(asyncio.Protocol):
         self.home = home
         self.number = home.next_connection()
         self.cluster, self.timers, self.budget = home.cluster, home.timers, home.budget
-        self.due, self.tasks = home.due, home.tasks
+        self.due, self.tasks, self.counts = home.due, home.tasks, home.counts
         self.caller: Caller = UNCHECKED
         self.family = ClientFamily.UNKNOWN
         self.peer = self.address = ""
@@ -84,7 +84,7 @@ class Connection(asyncio.Protocol):
         #: why nothing is read
         self._held: set[str] = set()
         self._liveness = Liveness(self.timers.now_ms())
-        self._wanted: list[ProducerPort] = []
+        self._wanted: list[Holder] = []
         self._cancel_timer: Callable[[], None] | None = None
         self._cancel_unsent: Callable[[], None] | None = None
         self._cancel_abort: Callable[[], None] | None = None
@@ -147,13 +147,14 @@ class Connection(asyncio.Protocol):
         return "unsent" not in self._held
 
     def connection_lost(self, error: Exception | None) -> None:
+        client_lost = not self._closed
         self._ended()
         for cancel in (self._cancel_timer, self._cancel_unsent, self._cancel_abort):
             if cancel is not None:
                 cancel()
         for slot in list(self.slots.values()):
             slot.disconnected()
-        self.consumers.disconnected()
+        self.consumers.disconnected(client_lost=client_lost)
         if self._is_admitted:
             self.home.admissions.gone(self.address, self._role)
             if not self._is_connected and self._spoke:
@@ -401,8 +402,8 @@ class Connection(asyncio.Protocol):
 
     # --- life ---------------------------------------------------------------------------------------------------------
 
-    def wanted(self, port: ProducerPort) -> None:
-        self._wanted.append(port)
+    def wanted(self, holder: Holder) -> None:
+        self._wanted.append(holder)
         self._perform_liveness(self._liveness.wanted(self.timers.now_ms()))
 
     def _perform_liveness(self, effects: list[LivenessEffect]) -> None:
@@ -412,8 +413,8 @@ class Connection(asyncio.Protocol):
                     self.write(command(ping=Ping()))
                     self._watch()
                 case SayAlive():
-                    for port in self._wanted:
-                        port.holder_lives()
+                    for holder in self._wanted:
+                        holder.holder_lives()
                     self._wanted.clear()
                 case Drop():
                     self.fail(effect.reason)

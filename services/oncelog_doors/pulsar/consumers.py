@@ -99,6 +99,9 @@ class Consumers:
 
     def _slot_of(self, asked: Subscribe, topic: TopicName, former: Slot | None) -> Slot | Refusal:
         now_ms = self._around.timers.wall_ms()
+        if asked.type not in _TYPES:
+            sentence = f"subscriptions of type {asked.type} are not offered here"
+            return Refusal(ServerError.NOT_ALLOWED_ERROR, sentence)
         if asked.durable:
             wanted = subscription_of(_subscription_request(asked), now_ms)
             if isinstance(wanted, Refusal):
@@ -121,6 +124,9 @@ class Consumers:
         slot = self._slots.get(ack.consumer_id)
         if slot is not None:
             slot.acknowledge(ack)
+        elif ack.HasField("request_id"):
+            refusal = replies.not_open(ack.consumer_id)
+            self._around.write(replies.ack_response(ack.consumer_id, ack.request_id, refusal))
 
     def _redeliver(self, asked: Redeliver) -> None:
         slot = self._slots.get(asked.consumer_id)
@@ -177,8 +183,7 @@ class Consumers:
         slot = self._slots.get(asked.consumer_id)
         if slot is not None and slot.is_open:
             return slot
-        sentence = f"consumer {asked.consumer_id} is not open on this connection: subscribe first"
-        self._refuse(asked.request_id, Refusal(ServerError.CONSUMER_NOT_FOUND, sentence))
+        self._refuse(asked.request_id, replies.not_open(asked.consumer_id))
         return None
 
     def _refuse(self, request_id: int, refusal: Refusal) -> None:
@@ -204,9 +209,10 @@ class Consumers:
         for slot in self._slots.values():
             slot.reads_again()
 
-    def disconnected(self) -> None:
+    def disconnected(self, *, client_lost: bool) -> None:
+        """The connection is gone. client_lost: not by the door."""
         for slot in list(self._slots.values()):
-            slot.disconnected()
+            slot.disconnected(client_lost=client_lost)
 
     def __len__(self) -> int:
         return len(self._slots)

@@ -22,6 +22,10 @@ class DoorCounts:
         self.producers_closed = 0
         #: connections beyond a limit, or from an address that has failed too often
         self.connections_refused = 0
+        #: ids that were acknowledged, and name nothing that their consumer holds
+        self.acks_ignored = 0
+        #: entries that a client could not read, or that could not be made for it
+        self.undeliverable = 0
         #: {name of an error code: answers with it}
         self.refusals: Counter[str] = Counter()
 

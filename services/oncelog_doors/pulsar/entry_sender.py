@@ -10,13 +10,15 @@ from oncelog_doors.core.pulsar.connecting import message_bytes_max
 from oncelog_doors.core.pulsar.deliveries import Delivery
 from oncelog_doors.core.pulsar.permits import Permits
 from oncelog_doors.pulsar import replies
+from oncelog_doors.pulsar.door_counts import DoorCounts
 from oncelog_doors.pulsar.frames import Buffer, build_entry
-from oncelog_doors.pulsar.ports import ClusterPort, Timers
+from oncelog_doors.pulsar.ports import ClusterPort, Holder, Timers
 from oncelog_doors.wire.pulsar_commands_pb2 import Command
 from oncelog_doors.wire.pulsar_values_pb2 import BrokerEntry
 
 #: Above it an entry is made ready in another thread: it would delay all other clients.
 PREPARED_HERE_BYTES_MAX = 64 * 1024
+NO_PARTITION = -1
 
 
 class ConsumerSurroundings(Protocol):
@@ -24,6 +26,7 @@ class ConsumerSurroundings(Protocol):
 
     caller: Caller
     peer: str
+    counts: DoorCounts
     cluster: ClusterPort
     timers: Timers
     tasks: BackgroundTasks
@@ -33,6 +36,9 @@ class ConsumerSurroundings(Protocol):
     @property
     def reads_along(self) -> bool:
         """Whether the client reads what it is sent: less than 1 MiB waits for it."""
+
+    def wanted(self, holder: Holder) -> None:
+        """Another client wants what this one holds: find out whether this one lives."""
 
     def write(self, answer: Command) -> None: ...
     def write_entry(self, front: Command, entry: Buffer, broker_entry: BrokerEntry | None) -> None: ...
@@ -54,24 +60,29 @@ class EntrySender:
         """partition: -1: the topic has none."""
         self._around = around
         self._consumer_id = consumer_id
-        self._partition = partition
+        self.partition = partition
         self.permits = Permits()
-        self._may_go_on = asyncio.Event()
+        #: set when `is_wanted` may have changed
+        self.changed = asyncio.Event()
         self.messages_out = self.bytes_out = 0
 
     def flow(self, permits: int) -> None:
         self.permits.flow(permits)
-        self._may_go_on.set()
+        self.changed.set()
 
     def reads_again(self) -> None:
         """The client reads what it is sent."""
-        self._may_go_on.set()
+        self.changed.set()
+
+    @property
+    def is_wanted(self) -> bool:
+        """Whether the client has a permit left, and reads what it is sent."""
+        return self.permits.any and self._around.reads_along
 
     async def until_wanted(self) -> None:
-        """Return while the client has a permit left, and reads what it is sent."""
-        while not (self.permits.any and self._around.reads_along):
-            self._may_go_on.clear()
-            await self._may_go_on.wait()
+        while not self.is_wanted:
+            self.changed.clear()
+            await self.changed.wait()
 
     async def ready(self, size: int, prepare: Callable[[int], Delivery]) -> Delivery:
         """An entry with its bytes. size: what `prepare` reads. prepare: given the bytes that the entry may have. Raises
@@ -88,7 +99,7 @@ class EntrySender:
         self.messages_out += ready.messages
         self.bytes_out += len(ready.whole)
         broker_entry = replies.broker_entry(ready) if around.wants_broker_entry else None
-        front = replies.message(self._consumer_id, ready.id, self._partition, again.count, again.ack_set, again.epoch)
+        front = replies.message(self._consumer_id, ready.id, self.partition, again.count, again.ack_set, again.epoch)
         around.write_entry(front, ready.whole, broker_entry)
 
 

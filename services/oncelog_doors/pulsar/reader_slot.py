@@ -21,13 +21,11 @@ from oncelog_doors.core.pulsar.deliveries import Delivery
 from oncelog_doors.core.pulsar.message_ids import Start
 from oncelog_doors.core.pulsar.server_errors import refusal_of
 from oncelog_doors.pulsar import replies
-from oncelog_doors.pulsar.entry_sender import ConsumerSurroundings, EntrySender
+from oncelog_doors.pulsar.entry_sender import NO_PARTITION, ConsumerSurroundings, EntrySender
 from oncelog_doors.pulsar.ports import ReaderPort
 from oncelog_doors.wire.pulsar_commands_pb2 import Ack, ConsumerStats, Redeliver, Subscribe
 
 _LOG = logging.getLogger(__name__)
-
-NO_PARTITION = -1
 
 
 class ReaderSlot:
@@ -45,8 +43,7 @@ class ReaderSlot:
         self._asked = asked
         self._start = start
         self._over = over
-        self._partition = NO_PARTITION if topic.partition is None else topic.partition
-        self._sender = EntrySender(around, self.consumer_id, self._partition)
+        self._sender = EntrySender(around, self.consumer_id, NO_PARTITION if topic.partition is None else topic.partition)
         self._port: ReaderPort | None = None
         self._closed = False
         self._task: asyncio.Task[None] | None = None
@@ -119,7 +116,7 @@ class ReaderSlot:
     def acknowledge(self, ack: Ack) -> None:
         """Nothing is held, so nothing changes."""
         if ack.HasField("request_id"):
-            self._around.write(replies.acknowledged(self.consumer_id, ack.request_id))
+            self._around.write(replies.ack_response(self.consumer_id, ack.request_id))
 
     def redeliver(self, _body: Redeliver) -> None:
         """Nothing is held, so there is nothing to send again."""
@@ -137,7 +134,7 @@ class ReaderSlot:
         except OncelogError as error:
             self._around.write(replies.error(request_id, refusal_of(error)))
         else:
-            self._around.write(replies.last_message_id(request_id, last, self._port.before, self._partition))
+            self._around.write(replies.last_message_id(request_id, last, self._sender.partition, self._port))
 
     def stats(self, request_id: int) -> ConsumerStats:
         """What costs no request."""
@@ -161,11 +158,14 @@ class ReaderSlot:
     def unsubscribe(self, request_id: int) -> None:
         self.close(request_id)
 
-    def disconnected(self) -> None:
+    def disconnected(self, *, client_lost: bool = False) -> None:  # noqa: ARG002  # nothing is held for it
         """The connection is gone, or the client subscribes again."""
         self._end()
         if self._task is not None:
             self._task.cancel()
+
+    async def gone(self) -> None:
+        """Return when nothing of this reader is left: there is nothing in the cluster."""
 
     def _end(self) -> None:
         if not self._closed:
