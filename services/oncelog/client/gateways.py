@@ -5,6 +5,7 @@ its openings is the later one is in the epoch. `core.publishing.client_order` ha
 """
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Literal
 
 from oncelog.client.client import AsyncClient, network_of
@@ -14,19 +15,21 @@ from oncelog.client.consuming.entry_consumer import (
     EntryConsumer,
     EntryConsumerCallbacks,
 )
-from oncelog.client.consuming.subscribing import SubscriptionTypeName
+from oncelog.client.consuming.subscribing import SubscriptionTypeName, consumer_settings
 from oncelog.client.producing.packed_entries import PackedCallback, PackedEntry, PackedResult
 from oncelog.client.producing.packed_producer import PackedProducer
 from oncelog.client.producing.sender import PENDING_SLACK_BYTES
 from oncelog.client.reading.entry_reader import EntryReader, EntryStart, WholeEntry
+from oncelog.client.subscription_calls import SubscriptionRest
 from oncelog.client.values.arguments import CONFLICTS, check_seconds, check_type, choice, integer
 from oncelog.core.access import Caller
 from oncelog.core.errors import InvalidArgument
 from oncelog.core.formats.client_token import decode_token
 from oncelog.core.formats.opening import GatewayClient
+from oncelog.core.ids import Position
 from oncelog.core.names import check_producer_name, parse_topic
 from oncelog.core.sdk.producer.opening import ProducerSettings
-from oncelog.rpc.codecs.reader_codec import StartEdge, StartTime
+from oncelog.rpc.codecs.reader_codec import StartEdge, StartMessage, StartTime
 
 __all__ = [
     "ConsumedEntry",
@@ -40,6 +43,7 @@ __all__ = [
     "PackedProducer",
     "PackedResult",
     "StartEdge",
+    "StartMessage",
     "StartTime",
     "SubscriptionTypeName",
     "WholeEntry",
@@ -50,6 +54,9 @@ __all__ = [
 
 PENDING_BYTES_MAX = 16 * 1024 * 1024
 _EPOCH_MAX = 2**64 - 1
+NO_CALLBACKS = EntryConsumerCallbacks()
+#: Of a question about a subscription, and of its deletion.
+SUBSCRIPTION_CALL_MS = 30_000
 
 
 async def create_packed_producer(
@@ -152,7 +159,7 @@ async def open_entry_consumer(
     create: bool = True,
     priority: int = 0,
     properties: Mapping[str, str] | None = None,
-    callbacks: EntryConsumerCallbacks = EntryConsumerCallbacks(),
+    callbacks: EntryConsumerCallbacks = NO_CALLBACKS,
     window_bytes: int,
     timeout: float | None = None,
 ) -> EntryConsumer:
@@ -178,4 +185,20 @@ async def open_entry_consumer(
         SubscriptionTypeMismatch: the subscription has consumers of another type.
         TooManyRequests, LimitReached, PermissionDenied, ClientClosed, DeadlineExceeded: as `AsyncClient.subscribe`.
     """
-    raise NotImplementedError
+    network = network_of(client)
+    network.check_open()
+    check_seconds("timeout", timeout)
+    name = parse_topic(topic)
+    check_type("start", start, (StartEdge, StartTime, Position, StartMessage), "a place")
+    check_type("create", create, bool, "True or False")
+    check_type("callbacks", callbacks, EntryConsumerCallbacks, "callbacks")
+    window_bytes = integer("window_bytes", window_bytes, 1, 1 << 30)
+    settings = replace(
+        consumer_settings(subscription, type, consumer_name, None, None, None, None, priority, properties),
+        whole_entries=True,
+        receive_bytes=window_bytes,
+    )
+    calls = SubscriptionRest(client, name, settings.subscription, timeout_ms=SUBSCRIPTION_CALL_MS)
+    consumer = EntryConsumer(name, settings, network, calls, callbacks)
+    await consumer.open(start, create=create, timeout_ms=None if timeout is None else max(1, int(timeout * 1000)))
+    return consumer

@@ -5,7 +5,8 @@ The owner has sent `sent` and may send up to handed_out + window. A report that 
 the next one does not correct. A second limit in bytes bounds what waits for one consumer whose messages are large.
 
 Consumers of whole entries get all messages of an entry that are meant for them while any credit is left, as clients of
-Pulsar do. `sent` may then exceed the sum, and nothing more goes until the sum exceeds it (hazard entry-above-the-permits).
+Pulsar do. `sent` may then exceed the sum, and nothing more goes until the sum exceeds it (hazard
+entry-above-the-permits).
 """
 
 from collections import deque

@@ -60,6 +60,8 @@ class ConsumerSettings:
     requests_max: int = REQUESTS_MAX
     #: messages that no storage node can give are acknowledged instead of ending the consumer
     skips_unreadable: bool = False
+    #: an entry is never cut; permits take the place of receive_window (`entries`)
+    whole_entries: bool = False
     #: after this long without any answer the owner is looked up again
     answer_timeout_ms: int = 30_000
 
@@ -154,9 +156,35 @@ class FlushAbandoned:
     request: int
 
 
+@dataclass(frozen=True, slots=True)
+class EntryWanted:
+    """Of a consumer of whole entries: the application takes the messages of one entry. HandOut follows."""
+
+
+@dataclass(frozen=True, slots=True)
+class PermitsGiven:
+    """The application has asked for so many messages in all, since the consumer was opened."""
+
+    total: int
+
+
+@dataclass(frozen=True, slots=True)
+class RestartWanted:
+    """Give back what is held and what waits, and get it again from the owner, in order."""
+
+
+@dataclass(frozen=True, slots=True)
+class GiveBackWanted:
+    """The consumer ends. counts: the oldest message that the application has counts one delivery."""
+
+    counts: bool
+
+
+#: Of `EntrySession` alone.
+EntryEvent = EntryWanted | PermitsGiven | RestartWanted | GiveBackWanted
 ConsumerEvent = (
     OwnerReported | MessagesWanted | AckWanted | NackWanted | SeekWanted | EffectsWanted | FlushWanted | FlushAbandoned
-    | AttemptEvent
+    | EntryEvent | AttemptEvent
 )  # fmt: skip
 
 # --- effects ----------------------------------------------------------------------------------------------------------
@@ -266,7 +294,14 @@ class SkipUnreadable:
     error: OncelogError
 
 
+@dataclass(frozen=True, slots=True)
+class ReportTakenBack:
+    """The owner has taken these messages back from the application. Of a consumer of whole entries."""
+
+    ranges: tuple[IndexRange, ...]
+
+
 ConsumerEffect = (
     AttemptEffect | SendToOwner | ReportAttached | ReportActive | ReportSought | MessagesReady | HandOut | AckEnded
-    | SeekEnded | EffectsEnded | FlushEnded | SkipUnreadable | FailSession
+    | SeekEnded | EffectsEnded | FlushEnded | SkipUnreadable | ReportTakenBack | FailSession
 )  # fmt: skip

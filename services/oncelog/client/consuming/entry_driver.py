@@ -1,0 +1,75 @@
+"""The shell of a session of whole entries."""
+
+from collections.abc import Callable
+
+from oncelog.client.consuming.consumer_driver import ConsumerDriver
+from oncelog.client.network.network import Network
+from oncelog.core.acks.changes import IndexRange
+from oncelog.core.names import TopicName
+from oncelog.core.sdk.consumer.entries import EntrySession
+from oncelog.core.sdk.consumer.events import (
+    ConsumerEffect,
+    ConsumerSettings,
+    EntryWanted,
+    GiveBackWanted,
+    MessageRange,
+    PermitsGiven,
+    ReportTakenBack,
+    RestartWanted,
+)
+
+
+class EntryDriver(ConsumerDriver):
+    """One EntrySession on the network."""
+
+    core: EntrySession
+    _new_session = EntrySession
+
+    def __init__(
+        self,
+        settings: ConsumerSettings,
+        topic: TopicName,
+        network: Network,
+        *,
+        arrived: Callable[[], None],
+        changed: Callable[[], None],
+    ) -> None:
+        """arrived, changed: as of ConsumerDriver."""
+        super().__init__(settings, topic, network, arrived=arrived, changed=changed, unreadable=lambda _: None)
+        #: what the owner has taken back; whoever reports it empties this
+        self.taken_back: list[IndexRange] = []
+
+    def take_entry(self) -> tuple[MessageRange, ...]:
+        """The messages of one entry, as `take`."""
+        if self.names.missing:
+            return ()
+        self.feed(EntryWanted())
+        handed, self._handed = self._handed, ()
+        return handed
+
+    @property
+    def held(self) -> tuple[IndexRange, ...]:
+        """What was taken and is not settled."""
+        return tuple(self.core.messages.begun)
+
+    @property
+    def held_counts(self) -> dict[int, int]:
+        """{index: how often it was delivered}, of what is held, those above 1."""
+        return self.core.messages.held_counts()
+
+    def permit(self, total: int) -> None:
+        self.feed(PermitsGiven(total))
+
+    def restart(self) -> None:
+        """Give back what is held and what waits, and get it again in order."""
+        self.feed(RestartWanted())
+
+    def give_back(self, *, counts: bool) -> None:
+        """End the session. counts: the oldest message that is held counts one delivery."""
+        self.feed(GiveBackWanted(counts))
+
+    def _perform(self, effects: list[ConsumerEffect]) -> None:
+        for effect in effects:
+            if isinstance(effect, ReportTakenBack):
+                self.taken_back += effect.ranges
+        super()._perform(effects)
