@@ -4,17 +4,25 @@ An id of Pulsar names an entry, and a client acknowledges the entry as a whole. 
 consumers in parts, and to one consumer several times. So an id means what *this consumer* was sent under it, never "the
 entry" (hazard ack-of-another-part).
 
-    arrived ──▶ waits ──▶ out ──▶ acknowledged: forgotten when it is durable
-                 ▲         │
-                 └─────────┴──▶ given back: may arrive again, with the same messages or fewer of them
+    arrived ──▶ prepared ──▶ out ──▶ acknowledged: forgotten when that is durable
+       ▲            │         │
+       │            ▼         ▼
+       └─────────── given back: by the client, or taken back by the owner
 
 - A consumer holds one delivery of an entry at a time. What arrives of an entry that is out waits until that delivery is
-  acknowledged in whole. In an ordered subscription, and in one that keeps the order of keys, everything behind it waits.
-- The numbers of messages in a batch, which acknowledgement sets use, are those of the first delivery as long as this
-  consumer may acknowledge it.
+  durably acknowledged in whole. Where the order of messages or keys is kept, everything behind it waits, too.
+- What was given back may still be acknowledged by its id. So of that entry only the same messages or fewer are sent
+  again. If others arrive, the client must subscribe again: then ids begin anew.
+- The numbers of messages in a batch, which acknowledgement sets use, stay those of the first delivery for a client that
+  reads masks. For others fewer messages are a batch of their own. Then a set does not say which delivery it counts, and
+  is ignored unless it has the size of the batch (hazard ack-of-another-part).
+- Nothing that a client does acknowledges a message that was not sent to it on this connection.
+
+Left out: acknowledgements of a former connection are ignored, also cumulative ones; their messages come again.
 """
 
-from collections.abc import Sequence
+from collections import OrderedDict, deque
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum, auto
 from typing import Generic, NamedTuple, TypeVar
@@ -22,35 +30,70 @@ from typing import Generic, NamedTuple, TypeVar
 from oncelog.core.acks.changes import IndexRange
 from oncelog.core.errors import OncelogError
 from oncelog.core.ids import Position, SeekEpoch
-from oncelog_doors.core.pulsar.server_errors import Refusal
+from oncelog_doors.core.pulsar.ack_sets import (
+    Ranges,
+    all_bits,
+    bits_of_ranges,
+    bits_of_words,
+    joined,
+    ranges_of_bits,
+    size_of,
+    without,
+    words_of_bits,
+)
+from oncelog_doors.core.pulsar.acknowledgements import (
+    IDS_MAX,
+    UNREADABLE_DELAY_MS,
+    AckAnswer,
+    AckAnswers,
+    AckAsked,
+    AckDecision,
+    GivenBack,
+    NamedId,
+    not_held,
+    refusal_of_ack,
+)
+from oncelog_doors.core.pulsar.message_ids import before
+from oncelog_doors.core.pulsar.server_errors import Refusal, ServerError, refusal_of
 
+#: Messages that a consumer holds. Above it nothing more is sent.
 UNACKNOWLEDGED_MAX = 50_000
-IDS_MAX = 2_000
-UNREADABLE_DELAY_MS = 60_000
+#: Entries that were given back are remembered until they are acknowledged; with more, the client must subscribe again.
+GIVEN_BACK_MAX = 50_000
+#: Entries that were acknowledged last: to acknowledge them again is no error.
+RECENT_MAX = 1_000
+_MEMORY_ONLY = Refusal(
+    ServerError.PERSISTENCE_ERROR,
+    "the acknowledgement is in the memory of the topic's owner alone, because the subscription has reached the limit of "
+    "its state: acknowledge the oldest messages",
+)
 
 E = TypeVar("E")
 
 
 class Arrived(NamedTuple, Generic[E]):
-    """An entry that the log gives to this consumer. entry: what the shell needs to make its bytes; not looked at here.
-    base_index, count: of the whole entry, as its header has them. ranges: the messages that are meant, ascending
-    indexes of the topic. can_be_cut: as `parts.can_be_cut` says; unused if all messages are meant."""
+    """An entry that the log gives to this consumer.
+
+    entry: what the shell needs to make its bytes; not looked at here. base_index, count: of the whole entry, as its
+    header has them. ranges: the messages that are meant, ascending indexes of the topic. can_be_cut: as
+    `parts.can_be_cut` says, also if all messages are meant: fewer of them may be sent.
+    """
 
     entry: E
     position: Position
     base_index: int
     count: int  # type: ignore[assignment]  # hides tuple.count, which has no use here
-    ranges: tuple[IndexRange, ...]
+    ranges: Ranges
     seek_epoch: SeekEpoch
     can_be_cut: bool = True
 
 
 class Arrival(Enum):
     TAKEN = auto()
-    #: of a position before the last seek: it is dropped, and its messages count as unsent
+    #: of a position before the last seek: it is dropped
     OLD = auto()
-    #: somebody else has sought the subscription: the table is empty now, the entry is taken. The client must be closed
-    #: (CLOSE_CONSUMER), because it shows messages that it cannot acknowledge any more.
+    #: somebody has sought the subscription, and this is the first that is heard of it. All that the client holds is
+    #: void, and it must subscribe again.
     SOUGHT = auto()
 
 
@@ -62,130 +105,467 @@ class Outgoing(Generic[E]):
 
     number: int
     arrived: Arrived[E]
-    sends: tuple[IndexRange, ...]
+    sends: Ranges
     all: bool
     mask: tuple[int, ...]
     messages: int
 
 
-class NamedId(NamedTuple):
-    """A MessageId as a client sends it; numbers of 64 bits may come signed or unsigned. batch_size: 0: not said."""
-
-    ledger_id: int
-    entry_id: int
-    batch_index: int = -1
-    ack_set: Sequence[int] = ()
-    batch_size: int = 0
+class _State(Enum):
+    #: its bytes are made
+    PREPARED = auto()
+    OUT = auto()
+    BACK = auto()
 
 
-class AckAsked(NamedTuple):
-    """An ACK. request_id: None: the client wants no ACK_RESPONSE. unreadable: it has a validation_error."""
+class _Held(Generic[E]):
+    """One entry at the client. Bits are those of `sends`."""
 
-    ids: Sequence[NamedId]
-    cumulative: bool = False
-    request_id: int | None = None
-    unreadable: bool = False
+    __slots__ = (
+        "acking", "arrived", "count", "left", "mixed", "number", "position", "recalled", "sends", "state", "was_sent",
+    )  # fmt: skip
+
+    def __init__(self, position: Position, sends: Ranges) -> None:
+        self.position = position
+        #: messages that batch_index counts
+        self.sends = sends
+        self.count = size_of(sends)
+        #: messages of the newest delivery that the client has not acknowledged
+        self.left = 0
+        #: of these, what the owner has taken back
+        self.recalled = 0
+        self.state = _State.BACK
+        #: of the newest delivery
+        self.number = 0
+        #: until it is sent
+        self.arrived: Arrived[E] | None = None
+        self.was_sent = False
+        #: former deliveries counted their messages in another way
+        self.mixed = False
+        #: (ticket, messages) of acknowledgements that are not durable
+        self.acking: list[tuple[int, Ranges]] = []
+
+    def ranges(self, bits: int) -> Ranges:
+        return ranges_of_bits(self.sends, bits)
 
 
-class AckAnswer(NamedTuple):
-    """An ACK_RESPONSE. refusal: None: all that the command names is durably acknowledged."""
+class _Taken(Generic[E]):
+    """What one ACK acknowledges."""
 
-    request_id: int
-    refusal: Refusal | None
-
-
-class AckDecision(NamedTuple):
-    """What becomes of an ACK. acknowledge: messages to acknowledge in one request to the log, ascending; when it is
-    over, `settled(ticket, …)` is called. nack: to deliver again, after UNREADABLE_DELAY_MS. answers: due now. ignored:
-    ids that name nothing this consumer holds, or contradict it; to be counted. unreadable: entries, to be counted."""
-
-    acknowledge: tuple[IndexRange, ...] = ()
-    ticket: int = 0
-    nack: tuple[IndexRange, ...] = ()
-    answers: tuple[AckAnswer, ...] = ()
-    ignored: int = 0
-    unreadable: int = 0
-
-
-class GivenBack(NamedTuple):
-    """What the log is to deliver again, at once: ascending. unsent: messages in it that the client was never sent, for
-    `Permits.unsent`."""
-
-    nack: tuple[IndexRange, ...]
-    unsent: int
+    def __init__(self, ticket: int) -> None:
+        self.ticket = ticket
+        self.parts: list[tuple[_Held[E], Ranges]] = []
+        #: earlier requests that acknowledge some of the same messages
+        self.earlier: set[int] = set()
+        self.ignored = 0
 
 
 class Outstanding(Generic[E]):
     """Of one consumer, from SUBSCRIBE on. A client that subscribes again gets a new one: what it still sends of the
-    former one names nothing."""
+    former one names nothing.
 
-    def __init__(
-        self, *, cumulative: bool, keeps_order: bool, unacknowledged_max: int = UNACKNOWLEDGED_MAX
-    ) -> None:
+    Attributes:
+        consumer_epoch: as the client counts its REDELIVERs of everything: MESSAGE repeats it.
+        seek_epoch: of the messages that the client holds.
+        unacknowledged: messages that were sent, and neither durably acknowledged nor given back.
+        unsent: all messages that arrived, and will not be sent for that arrival; for the credit at the owner.
+        reads_masks: the client has sent an acknowledgement set, so masks are sent to it.
+        must_close: the client must subscribe again: CLOSE_CONSUMER is due, and nothing is sent any more.
+    """
+
+    def __init__(self, *, cumulative: bool, keeps_order: bool, unacknowledged_max: int = UNACKNOWLEDGED_MAX) -> None:
         """cumulative: the type allows cumulative acknowledgements (exclusive, failover). keeps_order: of all messages or
         of keys, so all types but shared: an entry that waits stops those behind it."""
-        #: as the client has it: MESSAGE repeats it
         self.consumer_epoch = 0
-        #: messages that were sent and are not durably acknowledged or given back
+        self.seek_epoch: SeekEpoch | None = None
         self.unacknowledged = 0
-        #: the client has sent an acknowledgement set, so masks are sent to it
+        self.unsent = 0
         self.reads_masks = False
-        #: the table remembers too much, or holds a part that cannot be sent before the client subscribes again:
-        #: CLOSE_CONSUMER is due
         self.must_close = False
+        self._cumulative_allowed = cumulative
+        self._keeps_order = keeps_order
+        self._unacknowledged_max = unacknowledged_max
+        self._queue: deque[Arrived[E]] = deque()
+        #: {entry: what waits until its delivery is over}: only where it stops nothing
+        self._parked: dict[Position, list[Arrived[E]]] = {}
+        self._table: dict[Position, _Held[E]] = {}
+        #: whether the table is in the order of the log; its highest entry so far
+        self._sorted = True
+        self._highest: Position | None = None
+        #: the lowest and the highest entry that was sent
+        self._sent: tuple[Position, Position] | None = None
+        self._given_back = 0
+        self._recent: OrderedDict[Position, None] = OrderedDict()
+        self._numbers = self._tickets = 0
+        self._requests: dict[int, _Taken[E]] = {}
+        self._answers = AckAnswers()
 
     # --- delivery -----------------------------------------------------------------------------------------------------
 
     def arrived(self, arrived: Arrived[E]) -> Arrival:
-        """The log has delivered an entry. It waits until `next` returns it."""
-        raise NotImplementedError
+        """The log has delivered messages of an entry. They wait until `next` returns them."""
+        if self.seek_epoch is not None and arrived.seek_epoch != self.seek_epoch:
+            if arrived.seek_epoch < self.seek_epoch:
+                self.unsent += size_of(arrived.ranges)
+                return Arrival.OLD
+            self.sought(arrived.seek_epoch)
+            self.must_close = True
+            return Arrival.SOUGHT
+        self.seek_epoch = arrived.seek_epoch
+        self._queue.append(arrived)
+        return Arrival.TAKEN
+
+    @property
+    def blocked(self) -> bool:
+        """So much is unacknowledged that nothing goes out."""
+        return self.unacknowledged >= self._unacknowledged_max
+
+    @property
+    def waiting(self) -> int:
+        """Messages that have arrived and wait to be prepared."""
+        parked = (each for parts in self._parked.values() for each in parts)
+        return sum(size_of(each.ranges) for each in (*self._queue, *parked))
 
     def next(self) -> Outgoing[E] | None:
         """The entry to be made ready and sent now. None: none may go before another event. The caller asks only while
         permits are left."""
-        raise NotImplementedError
+        while self._queue and not self.must_close and not self.blocked:
+            arrived = self._queue[0]
+            held = self._table.get(arrived.position)
+            may_go = arrived.ranges if held is None else self._sent_again(held, arrived.ranges)
+            if may_go:
+                self._queue.popleft()
+                rest = without(arrived.ranges, may_go)
+                if rest:
+                    self._queue.appendleft(arrived._replace(ranges=rest))
+                return self._prepare(arrived, may_go)
+            assert held is not None, "what is not held may go"
+            if held.state is _State.BACK and not held.acking:
+                self.must_close = True
+            elif self._keeps_order:
+                break
+            else:
+                self._parked.setdefault(arrived.position, []).append(self._queue.popleft())
+        return None
+
+    def _sent_again(self, held: _Held[E], ranges: Ranges) -> Ranges:
+        """The messages that may go of an entry which the client has had."""
+        if held.state is not _State.BACK or not held.left:
+            return ()
+        return ranges_of_bits(held.sends, held.left & bits_of_ranges(held.sends, ranges))
+
+    def _prepare(self, arrived: Arrived[E], ranges: Ranges) -> Outgoing[E]:
+        """These messages of the entry go out."""
+        arrived = arrived._replace(ranges=ranges)
+        position, whole = arrived.position, (IndexRange(arrived.base_index, arrived.base_index + arrived.count - 1),)
+        masks = self.reads_masks or not arrived.can_be_cut
+        held = self._table.get(position)
+        if held is None:
+            held = self._hold(position, whole if masks else ranges)
+        else:
+            self._given_back -= 1
+            if held.sends != ranges and not masks:
+                held.sends, held.count, held.mixed = ranges, size_of(ranges), True
+        self._numbers += 1
+        held.number, held.arrived, held.state, held.recalled = self._numbers, arrived, _State.PREPARED, 0
+        held.left = bits_of_ranges(held.sends, ranges)
+        messages = size_of(ranges)
+        self.unacknowledged += messages
+        mask = words_of_bits(held.left) if messages < held.count else ()
+        return Outgoing(held.number, arrived, held.sends, held.sends == whole, mask, messages)
+
+    def _hold(self, position: Position, sends: Ranges) -> _Held[E]:
+        if self._highest is None or position > self._highest:
+            self._highest = position
+        else:
+            self._sorted = False
+        held = self._table[position] = _Held[E](position, sends)
+        return held
 
     def may_go(self, outgoing: Outgoing[E]) -> bool:
-        """Its bytes are ready. True: they are sent now, and cost their permits. False: it was given back, recalled or
-        sought meanwhile: nothing is sent."""
-        raise NotImplementedError
+        """Its bytes are ready. True: they are sent now, and cost their permits. False: they are not sent: the messages
+        were acknowledged, given back, recalled or sought meanwhile; what is still to be sent is in `next` again."""
+        held = self._table.get(outgoing.arrived.position)
+        if held is None or held.number != outgoing.number or held.state is not _State.PREPARED or self.must_close:
+            return False
+        if held.left.bit_count() < outgoing.messages:
+            self._unprepare(held, held.ranges(held.left))
+            return False
+        held.state, held.arrived, held.was_sent = _State.OUT, None, True
+        low, high = self._sent or (held.position, held.position)
+        self._sent = min(low, held.position), max(high, held.position)
+        return True
 
-    @property
-    def blocked(self) -> bool:
-        """Too much is unacknowledged: nothing goes out."""
-        raise NotImplementedError
+    def _unprepare(self, held: _Held[E], again: Ranges) -> None:
+        """The prepared bytes are not sent. again: these of their messages are prepared anew."""
+        arrived = held.arrived
+        assert arrived is not None, "it is prepared"
+        self.unsent += size_of(arrived.ranges) - size_of(again)
+        if again:
+            self._queue.appendleft(arrived._replace(ranges=again))
+        self._give_back(held)
+        if not held.was_sent:
+            self._given_back -= 1
+            del self._table[held.position]
 
-    @property
-    def waiting(self) -> int:
-        """Messages that have arrived and were not sent."""
-        raise NotImplementedError
+    def _give_back(self, held: _Held[E]) -> None:
+        """It may be sent again."""
+        self.unacknowledged -= held.left.bit_count()
+        held.state, held.arrived = _State.BACK, None
+        self._given_back += 1
+        if self._given_back > GIVEN_BACK_MAX:
+            self.must_close = True
 
-    # --- what the client says -----------------------------------------------------------------------------------------
+    # --- acknowledgements ---------------------------------------------------------------------------------------------
 
     def acknowledge(self, asked: AckAsked) -> AckDecision:
-        raise NotImplementedError
+        """What becomes of an ACK. Ids that name nothing are ignored, and make its answer an error."""
+        refusal = refusal_of_ack(asked, cumulative_allowed=self._cumulative_allowed)
+        if refusal is not None:
+            answers = self._answers.open(asked.request_id, (), refusal)
+            return AckDecision(answers=answers, ignored=len(asked.ids))
+        if asked.unreadable:
+            return self._unreadable(asked)
+        if any(named.ack_set for named in asked.ids):
+            self.reads_masks = True
+        taken = _Taken[E](self._tickets + 1)
+        if asked.cumulative:
+            self._up_to(asked.ids[0], taken)
+        else:
+            for named in asked.ids:
+                self._individual(named, taken)
+        tickets = taken.earlier
+        if taken.parts:
+            self._tickets += 1
+            self._requests[taken.ticket] = taken
+            tickets = tickets | {taken.ticket}
+        refusal = not_held(taken.ignored) if taken.ignored else None
+        return AckDecision(
+            acknowledge=joined(each for _held, ranges in taken.parts for each in ranges),
+            seek_epoch=self.seek_epoch or SeekEpoch(0),
+            ticket=taken.ticket if taken.parts else 0,
+            answers=self._answers.open(asked.request_id, tickets, refusal),
+            ignored=taken.ignored,
+        )
 
-    def settled(self, ticket: int, error: OncelogError | None) -> list[AckAnswer]:
-        """The request of `AckDecision.acknowledge` is over. error: None: it is durable. Returns the answers due."""
-        raise NotImplementedError
+    def _individual(self, named: NamedId, taken: _Taken[E]) -> None:
+        position = named.position
+        held = None if position is None else self._table.get(position)
+        if held is None or not held.was_sent:
+            taken.ignored += position not in self._recent
+            return
+        bits = _named_bits(held, named)
+        if bits is None:
+            taken.ignored += 1
+        else:
+            self._take(held, bits, taken)
+
+    def _up_to(self, named: NamedId, taken: _Taken[E]) -> None:
+        """All that is out in front of the named entry, and what is named of it. What the client gave back stays."""
+        position = named.position
+        if position is None or self._sent is None or not before(self._sent[0]) <= position <= self._sent[1]:
+            taken.ignored += 1
+            return
+        for held in self._in_order():
+            if held.position > position:
+                break
+            if held.state is _State.OUT:
+                bits = all_bits(held.count) if held.position < position else _named_bits(held, named, up_to=True)
+                if bits is None:
+                    taken.ignored += 1
+                else:
+                    self._take(held, bits, taken)
+
+    def _take(self, held: _Held[E], bits: int, taken: _Taken[E]) -> None:
+        if bits & ~held.left:
+            taken.earlier.update(ticket for ticket, _ranges in held.acking if ticket != taken.ticket)
+        bits &= held.left
+        if not bits:
+            return
+        if held.state is _State.BACK:
+            self.unacknowledged += bits.bit_count()
+        ranges = held.ranges(bits)
+        held.left &= ~bits
+        held.acking.append((taken.ticket, ranges))
+        taken.parts.append((held, ranges))
+        self._taken_back(held)
+
+    def _taken_back(self, held: _Held[E]) -> None:
+        """Whether the owner has all that the client has not acknowledged."""
+        if held.state is _State.OUT and held.left and not held.left & ~held.recalled:
+            self._give_back(held)
+
+    def settled(self, ticket: int, error: OncelogError | None = None, *, durable: bool = True) -> list[AckAnswer]:
+        """The request of `AckDecision.acknowledge` is over. durable: as `AckResult.durable`. Returns the answers due.
+
+        After an error it is not known what the log has acknowledged, so the client must subscribe again."""
+        refusal = refusal_of(error) if error is not None else None if durable else _MEMORY_ONLY
+        taken = self._requests.pop(ticket, None)
+        if taken is not None:
+            self.must_close = self.must_close or error is not None
+            acknowledged: dict[Position, Ranges] = {}
+            for held, ranges in taken.parts:
+                self.unacknowledged -= size_of(ranges)
+                acknowledged[held.position] = joined((*acknowledged.get(held.position, ()), *ranges))
+            self._drop_arrived(acknowledged)
+            for position in acknowledged:
+                self._settle(self._table[position], ticket)
+        return self._answers.settled(ticket, refusal)
+
+    def _settle(self, held: _Held[E], ticket: int) -> None:
+        held.acking = [each for each in held.acking if each[0] != ticket]
+        if held.acking:
+            return
+        if not held.left:
+            if held.state is _State.PREPARED:
+                self._unprepare(held, ())
+            self._given_back -= held.state is _State.BACK
+            del self._table[held.position]
+            self._recent[held.position] = None
+            if len(self._recent) > RECENT_MAX:
+                self._recent.popitem(last=False)
+        if held.state is _State.BACK or not held.left:
+            self._queue.extendleft(reversed(self._parked.pop(held.position, ())))
+
+    def _drop_arrived(self, gone: Mapping[Position, Ranges]) -> None:
+        """These messages are not sent again, also if they have arrived."""
+        self._queue = deque(self._kept(self._queue, gone))
+        for position in gone.keys() & self._parked.keys():
+            self._parked[position] = list(self._kept(self._parked[position], gone))
+
+    def _kept(self, waiting: Iterable[Arrived[E]], gone: Mapping[Position, Ranges]) -> Iterator[Arrived[E]]:
+        for each in waiting:
+            ranges = without(each.ranges, gone[each.position]) if each.position in gone else each.ranges
+            self.unsent += size_of(each.ranges) - size_of(ranges)
+            if ranges:
+                yield each._replace(ranges=ranges)
+
+    # --- given back, and taken back -----------------------------------------------------------------------------------
 
     def redeliver(self, ids: Sequence[NamedId]) -> GivenBack:
-        """REDELIVER with ids. Those that name nothing are passed over. At most IDS_MAX are looked at."""
-        raise NotImplementedError
+        """REDELIVER with ids. Those that name nothing are passed over; more than IDS_MAX mean everything."""
+        if len(ids) > IDS_MAX:
+            return self.redeliver_all(self.consumer_epoch)
+        nack, later = self._back_of({named.position for named in ids})
+        return GivenBack(nack, later)
+
+    def _back_of(self, positions: Iterable[Position | None]) -> tuple[Ranges, Ranges]:
+        """The client gives these entries back: (what it had, what waits for it)."""
+        held = {each: self._table[each] for each in positions if each is not None and each in self._table}
+        out = {position: each for position, each in held.items() if each.state is _State.OUT and each.left}
+        nack = joined(part for each in out.values() for part in each.ranges(each.left))
+        later = self._take_arrived(out)
+        for each in out.values():
+            self._give_back(each)
+        return nack, later
+
+    def _take_arrived(self, positions: Container[Position]) -> Ranges:
+        """What waits of these entries: it will not be sent."""
+        taken = [each for each in self._queue if each.position in positions]
+        if taken:
+            self._queue = deque(each for each in self._queue if each.position not in positions)
+        for position in [each for each in self._parked if each in positions]:
+            taken += self._parked.pop(position)
+        self.unsent += sum(size_of(each.ranges) for each in taken)
+        return joined(part for each in taken for part in each.ranges)
 
     def redeliver_all(self, consumer_epoch: int = 0) -> GivenBack:
         """REDELIVER without ids: everything, also what waits. What the SDK still holds is to be taken to `arrived`
         before, else it goes out in front of the redelivered messages."""
-        raise NotImplementedError
+        self.consumer_epoch = max(self.consumer_epoch, consumer_epoch)
+        nack: list[IndexRange] = []
+        for held in self._in_order():
+            if held.state is not _State.BACK:
+                nack += held.ranges(held.left)
+            if held.state is _State.PREPARED:
+                self._unprepare(held, ())
+            elif held.state is _State.OUT and held.left:
+                self._give_back(held)
+        return GivenBack(joined((*nack, *self._take_arrived(_ALL))))
 
-    # --- what the log says --------------------------------------------------------------------------------------------
+    def recalled(self, ranges: Sequence[IndexRange]) -> None:
+        """The owner has taken messages back, and delivers them again, here or elsewhere. What was not sent is dropped.
+        What was sent may still be acknowledged."""
+        gone = joined(ranges)
+        waits = (*self._queue, *(each for parts in self._parked.values() for each in parts))
+        self._drop_arrived({each.position: gone for each in waits})
+        for held in list(self._table.values()):
+            bits = held.left & bits_of_ranges(held.sends, gone) if held.state is not _State.BACK else 0
+            if not bits:
+                continue
+            if held.state is _State.PREPARED:
+                self._unprepare(held, held.ranges(held.left & ~bits))
+            else:
+                held.recalled |= bits
+                self._taken_back(held)
 
-    def recalled(self, ranges: Sequence[IndexRange]) -> int:
-        """The owner has taken messages back, to deliver them again. What was not sent is dropped. Returns how many
-        messages that were, for `Permits.unsent`. What was sent may still be acknowledged."""
-        raise NotImplementedError
+    def sought(self, seek_epoch: SeekEpoch) -> None:
+        """The subscription begins elsewhere: all is void, and what arrives of a lower epoch is dropped."""
+        self.lost()
+        self.seek_epoch = seek_epoch
 
-    def sought(self, seek_epoch: SeekEpoch) -> int:
-        """The subscription begins elsewhere: all is void, nothing is given back. Returns messages that were never sent,
-        for `Permits.unsent`."""
-        raise NotImplementedError
+    def lost(self) -> None:
+        """Another consumer is the active one: all that this one had is void. Answers that wait still come."""
+        prepared = (each.arrived for each in self._table.values() if each.arrived is not None)
+        self.unsent += self.waiting + sum(size_of(each.ranges) for each in prepared)
+        self._queue.clear()
+        self._parked.clear()
+        self._table.clear()
+        self._recent.clear()
+        self._requests.clear()
+        self._sent = self._highest = None
+        self._sorted = True
+        self._given_back = self.unacknowledged = 0
+
+    def _unreadable(self, asked: AckAsked) -> AckDecision:
+        """The client would lose what it could not read. It comes again, later."""
+        positions = {named.position for named in asked.ids}
+        readable = sum(1 for each in positions if each is None or each not in self._table)
+        nack, later = self._back_of(positions)
+        refusal = Refusal(
+            ServerError.NOT_ALLOWED_ERROR,
+            f"messages that a client cannot read are not acknowledged: they come again after {UNREADABLE_DELAY_MS} ms",
+        )
+        return AckDecision(
+            nack=joined((*nack, *later)),
+            answers=self._answers.open(asked.request_id, (), refusal),
+            ignored=readable,
+            unreadable=len(positions) - readable,
+        )
+
+    def _in_order(self) -> list[_Held[E]]:
+        """The table, in the order of the log."""
+        if not self._sorted:
+            self._table = dict(sorted(self._table.items()))
+            self._sorted = True
+        return list(self._table.values())
+
+
+class _All:
+    def __contains__(self, _position: object) -> bool:
+        return True
+
+
+_ALL = _All()
+
+
+def _named_bits(held: _Held[E], named: NamedId, *, up_to: bool = False) -> int | None:
+    """Which messages of what was sent an acknowledgement names; None: it contradicts what was sent. up_to: it means all
+    messages of the batch in front, too.
+
+    Without an acknowledgement set it is everything, because clients wait until a batch is complete. One that names a
+    single message of a batch means that message: none of Java, C++ and Go does."""
+    sized = named.batch_size > 0
+    if sized and named.batch_size != held.count:
+        return None
+    every = all_bits(held.count)
+    if named.ack_set:
+        bits = bits_of_words(named.ack_set)
+        if bits is None or bits & ~every or held.mixed and not sized:
+            return None
+        return every & ~bits
+    if named.batch_index < 0:
+        return every
+    if named.batch_index >= held.count or held.mixed and not sized:
+        return None
+    return all_bits(named.batch_index + 1) if up_to else 1 << named.batch_index
