@@ -41,18 +41,12 @@ class LogReader:
 
     def prepare(self, entry: WholeEntry, bytes_max: int) -> Delivery:
         try:
-            return delivery_of(_raw(entry), bytes_max)
+            return delivery_of(raw_of(entry), bytes_max)
         except InvalidBatch as error:
             raise _corrupt(entry, error) from error
 
     async def last_id(self) -> DeliveredId | None:
-        last = await self._reader.last_entry()
-        if last is None:
-            return None
-        try:
-            return last_id_of(_raw(last))
-        except InvalidBatch as error:
-            raise _corrupt(last, error) from error
+        return await last_id_at(self._reader)
 
     def close(self) -> None:
         self._watch.close()
@@ -63,11 +57,22 @@ async def open_log_reader(client: AsyncClient, rights: Rights, start: Start, *, 
     """As `ClusterPort.open_reader`. client: with a token of a superuser, if the cluster wants tokens."""
     creates = await rights.check(may_create=may_create)
     name = str(rights.topic)
-    reader = await open_entry_reader(client, name, _placed(start), create=creates, window_bytes=WINDOW_BYTES)
+    reader = await open_entry_reader(client, name, place_of(start), create=creates, window_bytes=WINDOW_BYTES)
     return LogReader(reader, rights, network_of(client).background)
 
 
-def _placed(start: Start) -> EntryStart:
+async def last_id_at(reader: EntryReader) -> DeliveredId | None:
+    """Of the last message of a topic; None: it has none. Raises as `EntryReader.last_entry`, and CorruptEntry."""
+    last = await reader.last_entry()
+    if last is None:
+        return None
+    try:
+        return last_id_of(raw_of(last))
+    except InvalidBatch as error:
+        raise _corrupt(last, error) from error
+
+
+def place_of(start: Start) -> EntryStart:
     match start:
         case FromFirst():
             return StartEdge.EARLIEST
@@ -79,7 +84,7 @@ def _placed(start: Start) -> EntryStart:
             return StartTime(time_ms)
 
 
-def _raw(entry: WholeEntry) -> RawBatch:
+def raw_of(entry: WholeEntry) -> RawBatch:
     return RawBatch(*entry.stored, entry.producer_name)
 
 

@@ -20,14 +20,16 @@ from oncelog.runtime.security import Security
 from oncelog.runtime.tokens import SCHEME
 from oncelog_doors.core.pulsar.message_ids import Start
 from oncelog_doors.core.pulsar.openings import NO_TOKEN
+from oncelog_doors.core.pulsar.subscribing import Subscription
 from oncelog_doors.core.pulsar.verdicts import TopicRules
 from oncelog_doors.core.shared.lookup_rights import may_create, require_creation
 from oncelog_doors.log_client.client_producer import ClientProducer
+from oncelog_doors.log_client.log_consumer import LogConsumer, open_log_consumer
 from oncelog_doors.log_client.log_reader import LogReader, open_log_reader
 from oncelog_doors.log_client.namespace_grants import Grants, NamespaceGrants
 from oncelog_doors.log_client.rights import Rights
 from oncelog_doors.log_client.stored_contents import StoredContents
-from oncelog_doors.pulsar.ports import ProvedCaller
+from oncelog_doors.pulsar.ports import ConsumerCallbacks, ProvedCaller
 
 #: Of reading the rights of a namespace. Clients wait 30 s for a look-up, and repeat it.
 _RIGHTS_TIMEOUT_MS = 10_000
@@ -114,6 +116,22 @@ class SdkCluster:
 
     async def open_reader(self, topic: TopicName, caller: Caller, start: Start, *, may_create: bool) -> LogReader:
         return await open_log_reader(self._client, Rights(caller, topic, self._grants), start, may_create=may_create)
+
+    async def open_consumer(
+        self,
+        topic: TopicName,
+        caller: Caller,
+        name: str,
+        consumer_name: str,
+        subscription: Subscription,
+        callbacks: ConsumerCallbacks,
+        *,
+        may_create: bool,
+    ) -> LogConsumer:
+        rights = Rights(caller, topic, self._grants)
+        return await open_log_consumer(
+            self._client, rights, name, consumer_name, subscription, callbacks, may_create=may_create
+        )
 
 
 def _is_ours(token: int) -> bool:

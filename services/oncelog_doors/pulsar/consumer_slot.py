@@ -16,30 +16,27 @@ import logging
 import secrets
 from collections.abc import Sequence
 from functools import partial
-from typing import Protocol
+from typing import Literal, Protocol
 
 from oncelog.core.acks.changes import IndexRange
 from oncelog.core.errors import CorruptEntry, OncelogError
 from oncelog.core.ids import SeekEpoch
 from oncelog.core.names import TopicName
-from oncelog_doors.core.pulsar.deliveries import Delivery, delivery_of
-from oncelog_doors.core.pulsar.message_ids import Start
-from oncelog_doors.core.pulsar.outstanding import (
+from oncelog_doors.core.pulsar.acknowledgements import (
+    LATER_DELAY_MS,
     UNREADABLE_DELAY_MS,
     AckAnswer,
     AckAsked,
-    Arrival,
-    Arrived,
-    GivenBack,
     NamedId,
-    Outgoing,
-    Outstanding,
 )
+from oncelog_doors.core.pulsar.deliveries import Delivery, delivery_of
+from oncelog_doors.core.pulsar.message_ids import Start
+from oncelog_doors.core.pulsar.outstanding import Arrived, Outgoing, Outstanding
 from oncelog_doors.core.pulsar.parts import can_be_cut, part_of
 from oncelog_doors.core.pulsar.server_errors import Refusal, ServerError, refusal_of
 from oncelog_doors.core.pulsar.subscribing import Subscription, consumer_name_of
 from oncelog_doors.pulsar import replies
-from oncelog_doors.pulsar.entry_sender import NO_PARTITION, ConsumerSurroundings, EntrySender, Redelivered
+from oncelog_doors.pulsar.entry_sender import ConsumerSurroundings, EntrySender, Front
 from oncelog_doors.pulsar.ports import ConsumerCallbacks, ConsumerPort, TakenEntry
 from oncelog_doors.wire.pulsar_commands_pb2 import Ack, ConsumerStats, Redeliver, Subscribe
 from oncelog_doors.wire.pulsar_values_pb2 import MessageId
@@ -78,7 +75,7 @@ class ConsumerSlot:
         self._subscription = subscription
         self._former = former
         self._over = over
-        self._sender = EntrySender(around, self.consumer_id, NO_PARTITION if topic.partition is None else topic.partition)
+        self._sender = EntrySender(around, self.consumer_id, topic)
         self._keeps_order = subscription.type != "shared"
         self._table: Outstanding[TakenEntry] = Outstanding(
             cumulative=subscription.type in ("exclusive", "failover"), keeps_order=self._keeps_order
@@ -144,7 +141,7 @@ class ConsumerSlot:
         self._activated(port.active)
         if self._is_wanted:
             self._around.wanted(port)
-        port.permits(self._sender.permits.total)
+        self._permit(port)
         self._over.opened(self)
 
     def _failed(self, error: OncelogError) -> None:
@@ -152,10 +149,10 @@ class ConsumerSlot:
             return
         if self.is_open:
             _LOG.warning("%s: a consumer of %s ends: %s", self._around.peer, self.topic, error)
-            self._close_at_client()
+            self._around.write(replies.close_consumer(self.consumer_id))
         else:
             self._around.write(replies.error(self._asked.request_id, refusal_of(error)))
-            self._ended = True
+        self._stop()
 
     def _close_at_client(self) -> None:
         """Its client subscribes again, with an empty queue."""
@@ -164,10 +161,14 @@ class ConsumerSlot:
             self._end()
 
     def _end(self) -> None:
+        assert self._task is not None, "it was begun"
+        if not self._ended:  # else it is leaving
+            self._task.cancel()
+        self._stop()
+
+    def _stop(self) -> None:
         self.is_open = False
         self._halted = self._ended = True
-        assert self._task is not None, "it was begun"
-        self._task.cancel()
 
     async def _leave(self, port: ConsumerPort) -> None:
         """Give back what the client holds, behind the acknowledgements that it has sent."""
@@ -184,6 +185,8 @@ class ConsumerSlot:
         """Until this task is cancelled."""
         while True:
             outgoing = self._next(port)
+            if self._table.must_close:
+                self._close_at_client()
             if outgoing is None:
                 await self._until_changed(port)
                 continue
@@ -199,10 +202,7 @@ class ConsumerSlot:
             outgoing = table.next()
             if outgoing is not None:
                 return outgoing
-            if table.must_close:
-                self._close_at_client()
-                return None
-            if table.blocked or table.waiting >= (1 if self._keeps_order else WAITING_MAX):
+            if table.must_close or table.blocked or table.waiting >= (1 if self._keeps_order else WAITING_MAX):
                 return None
             try:
                 taken = port.take()
@@ -217,22 +217,16 @@ class ConsumerSlot:
 
     def _arrived(self, port: ConsumerPort, taken: TakenEntry) -> None:
         entry = taken.raw.entry
-        messages = sum(each.last - each.first + 1 for each in taken.ranges)
         try:
-            cuts = messages == entry.count or can_be_cut(taken.raw)
+            cuts = can_be_cut(taken.raw)
         except OncelogError as error:
+            self._table.unsent += sum(each.last - each.first + 1 for each in taken.ranges)
             self._give_up(port, taken, error)
             return
-        arrived = Arrived(
-            taken, entry.position, entry.base_index, entry.count, taken.ranges, taken.seek_epoch, can_be_cut=cuts
+        self._table.arrived(
+            Arrived(taken, entry.position, entry.base_index, entry.count, taken.ranges, taken.seek_epoch, cuts)
         )
-        match self._table.arrived(arrived):
-            case Arrival.OLD:
-                self._unsent(messages)
-            case Arrival.SOUGHT:
-                self._close_at_client()
-            case Arrival.TAKEN:
-                pass
+        self._permit(port)
 
     async def _made(self, port: ConsumerPort, outgoing: Outgoing[TakenEntry]) -> Delivery | None:
         """Its bytes; None: it has none, and waits for a minute."""
@@ -243,7 +237,7 @@ class ConsumerSlot:
                 len(raw.body), lambda top: delivery_of(raw, top) if sends is None else part_of(raw, sends, top)
             )
         except OncelogError as error:
-            self._unsent(self._table.recalled(outgoing.arrived.ranges))
+            self._table.recalled(outgoing.arrived.ranges)
             self._give_up(port, taken, error)
             return None
         return made._replace(messages=outgoing.messages)
@@ -253,17 +247,18 @@ class ConsumerSlot:
         _LOG.error("%s: entry %s cannot be delivered: %s", self.topic, taken.raw.entry.position, error)
         self._around.counts.undeliverable += 1
         port.nack(taken.ranges, delay_ms=UNREADABLE_DELAY_MS)
+        self._permit(port)
 
-    def _shown(self, outgoing: Outgoing[TakenEntry]) -> Redelivered:
+    def _shown(self, outgoing: Outgoing[TakenEntry]) -> Front:
         epoch = self._table.consumer_epoch
-        return Redelivered(
+        return Front(
             outgoing.arrived.entry.delivery_count - 1, outgoing.mask, epoch if self._has_epoch or epoch else None
         )
 
     async def _until_changed(self, port: ConsumerPort) -> None:
         """Return when a message may go. Raises what ends the port."""
         changed = asyncio.ensure_future(self._sender.changed.wait())
-        waits: set[asyncio.Future[object]] = {changed}
+        waits: set[asyncio.Future[None] | asyncio.Future[Literal[True]]] = {changed}
         if self._is_empty:
             self._arrival = self._arrival or asyncio.ensure_future(port.arrival())
             waits.add(self._arrival)
@@ -289,10 +284,12 @@ class ConsumerSlot:
         if self._subscription.type == "failover" and not self._ended:
             self._around.write(replies.active_consumer_change(self.consumer_id, active))
         if not active:
-            self._recalled(((0, 2**63 - 1),))
+            self._table.lost()
+            self._changed()
 
     def _recalled(self, ranges: Sequence[IndexRange]) -> None:
-        self._unsent(self._table.recalled([IndexRange(*each) for each in ranges]))
+        self._table.recalled(ranges)
+        self._changed()
 
     def _sought(self, seek_epoch: SeekEpoch) -> None:
         if self._port is None:
@@ -308,19 +305,21 @@ class ConsumerSlot:
         elif not self._ended:
             self._around.wanted(self._port)
 
-    def _unsent(self, messages: int) -> None:
-        """So many messages were delivered by the log, and the client does not get them."""
-        if messages and self._port is not None:
-            self._sender.permits.unsent(messages)
-            self._port.permits(self._sender.permits.total)
+    def _changed(self) -> None:
+        """A message may go now, or fewer than before."""
+        if self._port is not None and not self._ended:
+            self._permit(self._port)
         self._sender.changed.set()
+
+    def _permit(self, port: ConsumerPort) -> None:
+        """What the client has given permits for, and what it was not sent of that."""
+        port.permits(self._sender.permits.total + self._table.unsent)
 
     # --- what the client sends ----------------------------------------------------------------------------------------
 
     def flow(self, permits: int) -> None:
         self._sender.flow(permits)
-        if self._port is not None:
-            self._port.permits(self._sender.permits.total)
+        self._changed()
 
     def reads_again(self) -> None:
         self._sender.reads_again()
@@ -334,7 +333,8 @@ class ConsumerSlot:
             return
         if ack.HasField("txnid_most_bits") or ack.HasField("txnid_least_bits"):
             sentence = "transactions are not offered here: acknowledge without one"
-            self._answer([AckAnswer(request_id or 0, Refusal(ServerError.NOT_ALLOWED_ERROR, sentence))])
+            if request_id is not None:
+                self._answer([AckAnswer(request_id, Refusal(ServerError.NOT_ALLOWED_ERROR, sentence))])
             return
         decision = self._table.acknowledge(
             AckAsked(
@@ -352,14 +352,14 @@ class ConsumerSlot:
         self._answer(decision.answers)
         if decision.acknowledge:
             self._acking += 1
-            port.ack(decision.acknowledge, port.seek_epoch, partial(self._settled, decision.ticket))
-        self._sender.changed.set()
+            port.ack(decision.acknowledge, decision.seek_epoch, partial(self._settled, decision.ticket))
+        self._changed()
 
-    def _settled(self, ticket: int, error: OncelogError | None) -> None:
+    def _settled(self, ticket: int, error: OncelogError | None, durable: bool) -> None:
         self._acking -= 1
         self._acked.set()
-        self._answer(self._table.settled(ticket, error))
-        self._sender.changed.set()
+        self._answer(self._table.settled(ticket, error, durable=durable))
+        self._changed()
 
     def _answer(self, answers: Sequence[AckAnswer]) -> None:
         if not self._client_lost:
@@ -370,15 +370,16 @@ class ConsumerSlot:
         port = self._port
         if port is None or self._ended:
             return
-        given: GivenBack
         if asked.message_ids:
             given = self._table.redeliver([_named(each) for each in asked.message_ids])
             if given.nack:
                 port.nack(given.nack, delay_ms=0)
+            if given.later:
+                port.nack(given.later, delay_ms=LATER_DELAY_MS)
         else:
-            given = self._table.redeliver_all(asked.consumer_epoch)
+            self._table.redeliver_all(asked.consumer_epoch)
             port.redeliver()
-        self._unsent(given.unsent)
+        self._changed()
 
     def seek(self, start: Start, request_id: int) -> None:
         self.is_open = False
@@ -386,7 +387,8 @@ class ConsumerSlot:
         self._around.tasks.start(self._seek(start, request_id), what=f"a seek of {self._asked.subscription}")
 
     async def _seek(self, start: Start, request_id: int) -> None:
-        assert self._port is not None and self._task is not None, "it is open"
+        assert self._port is not None, "it is open"
+        assert self._task is not None, "it was begun"
         try:
             await self._port.seek(start)
         except OncelogError as error:

@@ -5,6 +5,7 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple, Protocol
 
 from oncelog.core.access import Caller
+from oncelog.core.names import TopicName
 from oncelog.runtime.tasks import BackgroundTasks
 from oncelog_doors.core.pulsar.connecting import message_bytes_max
 from oncelog_doors.core.pulsar.deliveries import Delivery
@@ -18,7 +19,7 @@ from oncelog_doors.wire.pulsar_values_pb2 import BrokerEntry
 
 #: Above it an entry is made ready in another thread: it would delay all other clients.
 PREPARED_HERE_BYTES_MAX = 64 * 1024
-NO_PARTITION = -1
+_NO_PARTITION = -1
 
 
 class ConsumerSurroundings(Protocol):
@@ -44,23 +45,26 @@ class ConsumerSurroundings(Protocol):
     def write_entry(self, front: Command, entry: Buffer, broker_entry: BrokerEntry | None) -> None: ...
 
 
-class Redelivered(NamedTuple):
-    """What MESSAGE says besides the place. count: how often the entry was delivered before. ack_set: of the messages
-    that the client is to take; empty: all. epoch: as the client has sent it; None: it has not."""
+class Front(NamedTuple):
+    """What MESSAGE says besides the place. redelivery_count: how often the entry was delivered before. ack_set: of the
+    messages that the client is to take; empty: all. epoch: as the client has sent it; None: it has not."""
 
-    count: int = 0
+    redelivery_count: int = 0
     ack_set: Sequence[int] = ()
     epoch: int | None = None
+
+
+_PLAIN = Front()
 
 
 class EntrySender:
     """Of one consumer of one connection."""
 
-    def __init__(self, around: ConsumerSurroundings, consumer_id: int, partition: int) -> None:
-        """partition: -1: the topic has none."""
+    def __init__(self, around: ConsumerSurroundings, consumer_id: int, topic: TopicName) -> None:
         self._around = around
         self._consumer_id = consumer_id
-        self.partition = partition
+        #: in the ids of its messages
+        self.partition = _NO_PARTITION if topic.partition is None else topic.partition
         self.permits = Permits()
         #: set when `is_wanted` may have changed
         self.changed = asyncio.Event()
@@ -92,15 +96,16 @@ class EntrySender:
             return _with_checksum(prepare(bytes_max))
         return await asyncio.to_thread(lambda: _with_checksum(prepare(bytes_max)))
 
-    def send(self, ready: Delivery, again: Redelivered = Redelivered()) -> None:  # noqa: B008  # it is not changed
+    def send(self, ready: Delivery, front: Front = _PLAIN) -> None:
         assert ready.whole is not None, "its bytes are made"
         around = self._around
         self.permits.sent(ready.messages)
         self.messages_out += ready.messages
         self.bytes_out += len(ready.whole)
         broker_entry = replies.broker_entry(ready) if around.wants_broker_entry else None
-        front = replies.message(self._consumer_id, ready.id, self.partition, again.count, again.ack_set, again.epoch)
-        around.write_entry(front, ready.whole, broker_entry)
+        around.write_entry(
+            replies.message(self._consumer_id, ready.id, self.partition, *front), ready.whole, broker_entry
+        )
 
 
 def _with_checksum(made: Delivery) -> Delivery:

@@ -115,6 +115,10 @@ class ConsumerCallbacks:
     wanted: Callable[[], None]
 
 
+#: Called once, when the log has decided about an acknowledgement: its error, and whether it is durable.
+Settled = Callable[[OncelogError | None, bool], None]
+
+
 class ConsumerPort(Protocol):
     """One consumer of a subscription. It survives changes of the topic's owner by itself, with what it holds."""
 
@@ -140,14 +144,14 @@ class ConsumerPort(Protocol):
         """Return when a delivery may be here. Raises OncelogError: a retriable one, after which it may wait again, or
         what ends this consumer."""
 
-    def ack(self, ranges: Sequence[IndexRange], seek_epoch: SeekEpoch, then: Callable[[OncelogError | None], None]) -> None:
-        """Acknowledge these messages. then: called once, when that is durable or has failed."""
+    def ack(self, ranges: Sequence[IndexRange], seek_epoch: SeekEpoch, then: Settled) -> None:
+        """Acknowledge these messages. Raises nothing."""
 
     def nack(self, ranges: Sequence[IndexRange], *, delay_ms: int) -> None:
-        """Deliver these messages again, not before so many ms."""
+        """Deliver these messages again, not before so many ms. Raises nothing."""
 
     def redeliver(self) -> None:
-        """Deliver everything again that was taken and not acknowledged."""
+        """Deliver everything again that was taken and not acknowledged. Raises nothing."""
 
     async def seek(self, start: Start) -> None:
         """Begin the subscription again there, for all its consumers. Returns when that is durable. Raises
@@ -209,7 +213,6 @@ class ClusterPort(Protocol):
     async def open_reader(self, topic: TopicName, caller: Caller, start: Start, *, may_create: bool) -> ReaderPort:
         """Open a reader for the caller. Returns when its first entry is here, or when nothing is stored behind the
         start: so a place that cannot be read fails here. Cancelling withdraws the request. Raises OncelogError."""
-
 
     async def open_consumer(
         self,

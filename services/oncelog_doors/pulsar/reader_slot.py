@@ -21,7 +21,7 @@ from oncelog_doors.core.pulsar.deliveries import Delivery
 from oncelog_doors.core.pulsar.message_ids import Start
 from oncelog_doors.core.pulsar.server_errors import refusal_of
 from oncelog_doors.pulsar import replies
-from oncelog_doors.pulsar.entry_sender import NO_PARTITION, ConsumerSurroundings, EntrySender
+from oncelog_doors.pulsar.entry_sender import ConsumerSurroundings, EntrySender
 from oncelog_doors.pulsar.ports import ReaderPort
 from oncelog_doors.wire.pulsar_commands_pb2 import Ack, ConsumerStats, Redeliver, Subscribe
 
@@ -43,7 +43,7 @@ class ReaderSlot:
         self._asked = asked
         self._start = start
         self._over = over
-        self._sender = EntrySender(around, self.consumer_id, NO_PARTITION if topic.partition is None else topic.partition)
+        self._sender = EntrySender(around, self.consumer_id, topic)
         self._port: ReaderPort | None = None
         self._closed = False
         self._task: asyncio.Task[None] | None = None
@@ -158,8 +158,8 @@ class ReaderSlot:
     def unsubscribe(self, request_id: int) -> None:
         self.close(request_id)
 
-    def disconnected(self, *, client_lost: bool = False) -> None:  # noqa: ARG002  # nothing is held for it
-        """The connection is gone, or the client subscribes again."""
+    def disconnected(self, *, client_lost: bool = False) -> None:
+        """The connection is gone, or the client subscribes again. Nothing is held for a client that is lost."""
         self._end()
         if self._task is not None:
             self._task.cancel()
