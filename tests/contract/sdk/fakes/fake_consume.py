@@ -65,6 +65,8 @@ class ConsumeKnobs:
     writable: asyncio.Event = field(default_factory=asyncio.Event)
     #: the answers say that acknowledgements are in memory only
     in_memory: bool = False
+    #: the owner is of an older version, which does not know consumers of whole entries
+    older: bool = False
     #: the next reads fail with these errors, which end the consumers
     read_errors: list[OncelogError] = field(default_factory=list)
     #: changes the entries of deliveries
@@ -125,7 +127,8 @@ class TopicConsumers:
         event: ConsumerEvent
         match request:
             case OpenConsumer(_, _, opening):
-                event = replace(opening, call=self._numbered(outlet, opening.call))
+                whole = opening.whole_entries and not self._knobs.older
+                event = replace(opening, call=self._numbered(outlet, opening.call), whole_entries=whole)
             case SeekThrough(_, seek):
                 event = replace(seek, call=self._numbered(outlet, seek.call))
             case FlowReported() | AckRequested() | NackRequested() | ConsumerDetached():
