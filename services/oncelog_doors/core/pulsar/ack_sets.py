@@ -53,7 +53,8 @@ def ranges_of_bits(sends: Ranges, bits: int) -> Ranges:
         return tuple(IndexRange(first + start, first + end - 1) for start, end in _runs(bits))
     found: list[IndexRange] = []
     at, begins = 0, 0  # the sent range, and the bit of its first message
-    for start, end in _runs(bits):
+    for run, end in _runs(bits):
+        start = run
         while start < end:
             first, last = sends[at]
             ends = begins + last - first + 1

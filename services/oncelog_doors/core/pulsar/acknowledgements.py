@@ -74,7 +74,7 @@ class AckDecision(NamedTuple):
 
 class GivenBack(NamedTuple):
     """What the log is to deliver again. nack: at once; later: after LATER_DELAY_MS: it was not sent, because it waits
-    for an entry in `nack`."""
+    for what is delivered again before."""
 
     nack: Ranges
     later: Ranges = ()
@@ -128,6 +128,14 @@ def not_held(ignored: int) -> Refusal:
         "it: such messages are delivered again"
     )
     return Refusal(ServerError.CONSUMER_NOT_FOUND, sentence)
+
+
+def not_read() -> Refusal:
+    """The error of a command with a validation_error."""
+    sentence = (
+        f"messages that a client cannot read are not acknowledged: they come again after {UNREADABLE_DELAY_MS} ms"
+    )
+    return Refusal(ServerError.NOT_ALLOWED_ERROR, sentence)
 
 
 def refusal_of_ack(asked: AckAsked, *, cumulative_allowed: bool) -> Refusal | None:

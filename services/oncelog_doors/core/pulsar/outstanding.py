@@ -21,11 +21,11 @@ entry" (hazard ack-of-another-part).
 Left out: acknowledgements of a former connection are ignored, also cumulative ones; their messages come again.
 """
 
-from collections import OrderedDict, deque
-from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from collections import OrderedDict
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum, auto
-from typing import Generic, NamedTuple, TypeVar
+from typing import Generic, TypeVar
 
 from oncelog.core.acks.changes import IndexRange
 from oncelog.core.errors import OncelogError
@@ -34,16 +34,12 @@ from oncelog_doors.core.pulsar.ack_sets import (
     Ranges,
     all_bits,
     bits_of_ranges,
-    bits_of_words,
     joined,
-    ranges_of_bits,
     size_of,
-    without,
     words_of_bits,
 )
 from oncelog_doors.core.pulsar.acknowledgements import (
     IDS_MAX,
-    UNREADABLE_DELAY_MS,
     AckAnswer,
     AckAnswers,
     AckAsked,
@@ -51,8 +47,11 @@ from oncelog_doors.core.pulsar.acknowledgements import (
     GivenBack,
     NamedId,
     not_held,
+    not_read,
     refusal_of_ack,
 )
+from oncelog_doors.core.pulsar.arrivals import Arrivals, Arrived
+from oncelog_doors.core.pulsar.held_entries import HeldEntry, State
 from oncelog_doors.core.pulsar.message_ids import before
 from oncelog_doors.core.pulsar.server_errors import Refusal, ServerError, refusal_of
 
@@ -64,28 +63,11 @@ GIVEN_BACK_MAX = 50_000
 RECENT_MAX = 1_000
 _MEMORY_ONLY = Refusal(
     ServerError.PERSISTENCE_ERROR,
-    "the acknowledgement is in the memory of the topic's owner alone, because the subscription has reached the limit of "
-    "its state: acknowledge the oldest messages",
+    "the acknowledgement is in the memory of the topic's owner alone, because the subscription has reached the limit "
+    "of its state: acknowledge the oldest messages",
 )
 
 E = TypeVar("E")
-
-
-class Arrived(NamedTuple, Generic[E]):
-    """An entry that the log gives to this consumer.
-
-    entry: what the shell needs to make its bytes; not looked at here. base_index, count: of the whole entry, as its
-    header has them. ranges: the messages that are meant, ascending indexes of the topic. can_be_cut: as
-    `parts.can_be_cut` says, also if all messages are meant: fewer of them may be sent.
-    """
-
-    entry: E
-    position: Position
-    base_index: int
-    count: int  # type: ignore[assignment]  # hides tuple.count, which has no use here
-    ranges: Ranges
-    seek_epoch: SeekEpoch
-    can_be_cut: bool = True
 
 
 class Arrival(Enum):
@@ -111,50 +93,12 @@ class Outgoing(Generic[E]):
     messages: int
 
 
-class _State(Enum):
-    #: its bytes are made
-    PREPARED = auto()
-    OUT = auto()
-    BACK = auto()
-
-
-class _Held(Generic[E]):
-    """One entry at the client. Bits are those of `sends`."""
-
-    __slots__ = (
-        "acking", "arrived", "count", "left", "mixed", "number", "position", "recalled", "sends", "state", "was_sent",
-    )  # fmt: skip
-
-    def __init__(self, position: Position, sends: Ranges) -> None:
-        self.position = position
-        #: messages that batch_index counts
-        self.sends = sends
-        self.count = size_of(sends)
-        #: messages of the newest delivery that the client has not acknowledged
-        self.left = 0
-        #: of these, what the owner has taken back
-        self.recalled = 0
-        self.state = _State.BACK
-        #: of the newest delivery
-        self.number = 0
-        #: until it is sent
-        self.arrived: Arrived[E] | None = None
-        self.was_sent = False
-        #: former deliveries counted their messages in another way
-        self.mixed = False
-        #: (ticket, messages) of acknowledgements that are not durable
-        self.acking: list[tuple[int, Ranges]] = []
-
-    def ranges(self, bits: int) -> Ranges:
-        return ranges_of_bits(self.sends, bits)
-
-
 class _Taken(Generic[E]):
     """What one ACK acknowledges."""
 
     def __init__(self, ticket: int) -> None:
         self.ticket = ticket
-        self.parts: list[tuple[_Held[E], Ranges]] = []
+        self.parts: list[tuple[HeldEntry[E], Ranges]] = []
         #: earlier requests that acknowledge some of the same messages
         self.earlier: set[int] = set()
         self.ignored = 0
@@ -168,27 +112,25 @@ class Outstanding(Generic[E]):
         consumer_epoch: as the client counts its REDELIVERs of everything: MESSAGE repeats it.
         seek_epoch: of the messages that the client holds.
         unacknowledged: messages that were sent, and neither durably acknowledged nor given back.
-        unsent: all messages that arrived, and will not be sent for that arrival; for the credit at the owner.
         reads_masks: the client has sent an acknowledgement set, so masks are sent to it.
         must_close: the client must subscribe again: CLOSE_CONSUMER is due, and nothing is sent any more.
     """
 
     def __init__(self, *, cumulative: bool, keeps_order: bool, unacknowledged_max: int = UNACKNOWLEDGED_MAX) -> None:
-        """cumulative: the type allows cumulative acknowledgements (exclusive, failover). keeps_order: of all messages or
-        of keys, so all types but shared: an entry that waits stops those behind it."""
+        """cumulative: the type allows cumulative acknowledgements (exclusive, failover). keeps_order: of all messages
+        or of keys, so all types but shared: an entry that waits stops those behind it."""
         self.consumer_epoch = 0
         self.seek_epoch: SeekEpoch | None = None
         self.unacknowledged = 0
-        self.unsent = 0
         self.reads_masks = False
         self.must_close = False
         self._cumulative_allowed = cumulative
         self._keeps_order = keeps_order
         self._unacknowledged_max = unacknowledged_max
-        self._queue: deque[Arrived[E]] = deque()
-        #: {entry: what waits until its delivery is over}: only where it stops nothing
-        self._parked: dict[Position, list[Arrived[E]]] = {}
-        self._table: dict[Position, _Held[E]] = {}
+        self._arrivals = Arrivals[E]()
+        #: messages that were prepared in vain, or of an old position
+        self._never_sent = 0
+        self._table: dict[Position, HeldEntry[E]] = {}
         #: whether the table is in the order of the log; its highest entry so far
         self._sorted = True
         self._highest: Position | None = None
@@ -206,13 +148,13 @@ class Outstanding(Generic[E]):
         """The log has delivered messages of an entry. They wait until `next` returns them."""
         if self.seek_epoch is not None and arrived.seek_epoch != self.seek_epoch:
             if arrived.seek_epoch < self.seek_epoch:
-                self.unsent += size_of(arrived.ranges)
+                self._never_sent += size_of(arrived.ranges)
                 return Arrival.OLD
             self.sought(arrived.seek_epoch)
             self.must_close = True
             return Arrival.SOUGHT
         self.seek_epoch = arrived.seek_epoch
-        self._queue.append(arrived)
+        self._arrivals.add(arrived)
         return Arrival.TAKEN
 
     @property
@@ -223,95 +165,90 @@ class Outstanding(Generic[E]):
     @property
     def waiting(self) -> int:
         """Messages that have arrived and wait to be prepared."""
-        parked = (each for parts in self._parked.values() for each in parts)
-        return sum(size_of(each.ranges) for each in (*self._queue, *parked))
+        return self._arrivals.messages
+
+    @property
+    def unsent(self) -> int:
+        """All messages so far that arrived, and are not sent for that arrival. The owner has counted them."""
+        return self._never_sent + self._arrivals.unsent
 
     def next(self) -> Outgoing[E] | None:
         """The entry to be made ready and sent now. None: none may go before another event. The caller asks only while
         permits are left."""
-        while self._queue and not self.must_close and not self.blocked:
-            arrived = self._queue[0]
+        while not self.must_close and not self.blocked:
+            arrived = self._arrivals.first
+            if arrived is None:
+                break
             held = self._table.get(arrived.position)
-            may_go = arrived.ranges if held is None else self._sent_again(held, arrived.ranges)
+            may_go = arrived.ranges if held is None else _sent_again(held, arrived.ranges)
             if may_go:
-                self._queue.popleft()
-                rest = without(arrived.ranges, may_go)
-                if rest:
-                    self._queue.appendleft(arrived._replace(ranges=rest))
-                return self._prepare(arrived, may_go)
+                self._arrivals.take_first(may_go)
+                return self._prepare(arrived._replace(ranges=may_go), held)
             assert held is not None, "what is not held may go"
-            if held.state is _State.BACK and not held.acking:
+            if held.state is State.BACK and not held.acking:
                 self.must_close = True
             elif self._keeps_order:
                 break
             else:
-                self._parked.setdefault(arrived.position, []).append(self._queue.popleft())
+                self._arrivals.park_first()
         return None
 
-    def _sent_again(self, held: _Held[E], ranges: Ranges) -> Ranges:
-        """The messages that may go of an entry which the client has had."""
-        if held.state is not _State.BACK or not held.left:
-            return ()
-        return ranges_of_bits(held.sends, held.left & bits_of_ranges(held.sends, ranges))
-
-    def _prepare(self, arrived: Arrived[E], ranges: Ranges) -> Outgoing[E]:
-        """These messages of the entry go out."""
-        arrived = arrived._replace(ranges=ranges)
-        position, whole = arrived.position, (IndexRange(arrived.base_index, arrived.base_index + arrived.count - 1),)
+    def _prepare(self, arrived: Arrived[E], held: HeldEntry[E] | None) -> Outgoing[E]:
+        """These messages go out. held: what the client had of the entry."""
+        whole = (IndexRange(arrived.base_index, arrived.base_index + arrived.count - 1),)
         masks = self.reads_masks or not arrived.can_be_cut
-        held = self._table.get(position)
         if held is None:
-            held = self._hold(position, whole if masks else ranges)
+            held = self._hold(arrived.position, whole if masks else arrived.ranges)
         else:
             self._given_back -= 1
-            if held.sends != ranges and not masks:
-                held.sends, held.count, held.mixed = ranges, size_of(ranges), True
+            if held.sends != arrived.ranges and not masks:
+                held.recount(arrived.ranges)
         self._numbers += 1
-        held.number, held.arrived, held.state, held.recalled = self._numbers, arrived, _State.PREPARED, 0
-        held.left = bits_of_ranges(held.sends, ranges)
-        messages = size_of(ranges)
+        held.number, held.arrived, held.state, held.recalled = self._numbers, arrived, State.PREPARED, 0
+        held.left = bits_of_ranges(held.sends, arrived.ranges)
+        messages = size_of(arrived.ranges)
         self.unacknowledged += messages
         mask = words_of_bits(held.left) if messages < held.count else ()
         return Outgoing(held.number, arrived, held.sends, held.sends == whole, mask, messages)
 
-    def _hold(self, position: Position, sends: Ranges) -> _Held[E]:
+    def _hold(self, position: Position, sends: Ranges) -> HeldEntry[E]:
         if self._highest is None or position > self._highest:
             self._highest = position
         else:
             self._sorted = False
-        held = self._table[position] = _Held[E](position, sends)
+        held = self._table[position] = HeldEntry[E](position, sends)
         return held
 
     def may_go(self, outgoing: Outgoing[E]) -> bool:
         """Its bytes are ready. True: they are sent now, and cost their permits. False: they are not sent: the messages
         were acknowledged, given back, recalled or sought meanwhile; what is still to be sent is in `next` again."""
         held = self._table.get(outgoing.arrived.position)
-        if held is None or held.number != outgoing.number or held.state is not _State.PREPARED or self.must_close:
+        if held is None or held.number != outgoing.number or held.state is not State.PREPARED or self.must_close:
             return False
         if held.left.bit_count() < outgoing.messages:
             self._unprepare(held, held.ranges(held.left))
             return False
-        held.state, held.arrived, held.was_sent = _State.OUT, None, True
+        held.state, held.arrived, held.was_sent = State.OUT, None, True
         low, high = self._sent or (held.position, held.position)
         self._sent = min(low, held.position), max(high, held.position)
         return True
 
-    def _unprepare(self, held: _Held[E], again: Ranges) -> None:
+    def _unprepare(self, held: HeldEntry[E], again: Ranges = ()) -> None:
         """The prepared bytes are not sent. again: these of their messages are prepared anew."""
         arrived = held.arrived
         assert arrived is not None, "it is prepared"
-        self.unsent += size_of(arrived.ranges) - size_of(again)
-        if again:
-            self._queue.appendleft(arrived._replace(ranges=again))
+        self._never_sent += size_of(arrived.ranges) - size_of(again)
         self._give_back(held)
         if not held.was_sent:
             self._given_back -= 1
             del self._table[held.position]
+        self._arrivals.unpark(held.position)
+        self._arrivals.put_back(arrived, again)
 
-    def _give_back(self, held: _Held[E]) -> None:
+    def _give_back(self, held: HeldEntry[E]) -> None:
         """It may be sent again."""
         self.unacknowledged -= held.left.bit_count()
-        held.state, held.arrived = _State.BACK, None
+        held.state, held.arrived = State.BACK, None
         self._given_back += 1
         if self._given_back > GIVEN_BACK_MAX:
             self.must_close = True
@@ -354,7 +291,7 @@ class Outstanding(Generic[E]):
         if held is None or not held.was_sent:
             taken.ignored += position not in self._recent
             return
-        bits = _named_bits(held, named)
+        bits = held.named(named)
         if bits is None:
             taken.ignored += 1
         else:
@@ -369,20 +306,20 @@ class Outstanding(Generic[E]):
         for held in self._in_order():
             if held.position > position:
                 break
-            if held.state is _State.OUT:
-                bits = all_bits(held.count) if held.position < position else _named_bits(held, named, up_to=True)
+            if held.state is State.OUT:
+                bits = all_bits(held.count) if held.position < position else held.named(named, up_to=True)
                 if bits is None:
                     taken.ignored += 1
                 else:
                     self._take(held, bits, taken)
 
-    def _take(self, held: _Held[E], bits: int, taken: _Taken[E]) -> None:
+    def _take(self, held: HeldEntry[E], bits: int, taken: _Taken[E]) -> None:
         if bits & ~held.left:
             taken.earlier.update(ticket for ticket, _ranges in held.acking if ticket != taken.ticket)
         bits &= held.left
         if not bits:
             return
-        if held.state is _State.BACK:
+        if held.state is State.BACK:
             self.unacknowledged += bits.bit_count()
         ranges = held.ranges(bits)
         held.left &= ~bits
@@ -390,10 +327,12 @@ class Outstanding(Generic[E]):
         taken.parts.append((held, ranges))
         self._taken_back(held)
 
-    def _taken_back(self, held: _Held[E]) -> None:
+    def _taken_back(self, held: HeldEntry[E]) -> bool:
         """Whether the owner has all that the client has not acknowledged."""
-        if held.state is _State.OUT and held.left and not held.left & ~held.recalled:
+        taken_back = held.state is State.OUT and held.left != 0 and not held.left & ~held.recalled
+        if taken_back:
             self._give_back(held)
+        return taken_back
 
     def settled(self, ticket: int, error: OncelogError | None = None, *, durable: bool = True) -> list[AckAnswer]:
         """The request of `AckDecision.acknowledge` is over. durable: as `AckResult.durable`. Returns the answers due.
@@ -407,38 +346,25 @@ class Outstanding(Generic[E]):
             for held, ranges in taken.parts:
                 self.unacknowledged -= size_of(ranges)
                 acknowledged[held.position] = joined((*acknowledged.get(held.position, ()), *ranges))
-            self._drop_arrived(acknowledged)
+            self._arrivals.drop(acknowledged)
             for position in acknowledged:
                 self._settle(self._table[position], ticket)
         return self._answers.settled(ticket, refusal)
 
-    def _settle(self, held: _Held[E], ticket: int) -> None:
+    def _settle(self, held: HeldEntry[E], ticket: int) -> None:
         held.acking = [each for each in held.acking if each[0] != ticket]
         if held.acking:
             return
         if not held.left:
-            if held.state is _State.PREPARED:
-                self._unprepare(held, ())
-            self._given_back -= held.state is _State.BACK
+            if held.state is State.PREPARED:
+                self._unprepare(held)
+            self._given_back -= held.state is State.BACK
             del self._table[held.position]
             self._recent[held.position] = None
             if len(self._recent) > RECENT_MAX:
                 self._recent.popitem(last=False)
-        if held.state is _State.BACK or not held.left:
-            self._queue.extendleft(reversed(self._parked.pop(held.position, ())))
-
-    def _drop_arrived(self, gone: Mapping[Position, Ranges]) -> None:
-        """These messages are not sent again, also if they have arrived."""
-        self._queue = deque(self._kept(self._queue, gone))
-        for position in gone.keys() & self._parked.keys():
-            self._parked[position] = list(self._kept(self._parked[position], gone))
-
-    def _kept(self, waiting: Iterable[Arrived[E]], gone: Mapping[Position, Ranges]) -> Iterator[Arrived[E]]:
-        for each in waiting:
-            ranges = without(each.ranges, gone[each.position]) if each.position in gone else each.ranges
-            self.unsent += size_of(each.ranges) - size_of(ranges)
-            if ranges:
-                yield each._replace(ranges=ranges)
+        if held.state is State.BACK or not held.left:
+            self._arrivals.unpark(held.position)
 
     # --- given back, and taken back -----------------------------------------------------------------------------------
 
@@ -446,28 +372,17 @@ class Outstanding(Generic[E]):
         """REDELIVER with ids. Those that name nothing are passed over; more than IDS_MAX mean everything."""
         if len(ids) > IDS_MAX:
             return self.redeliver_all(self.consumer_epoch)
-        nack, later = self._back_of({named.position for named in ids})
+        nack, later, _entries = self._back_of({named.position for named in ids})
         return GivenBack(nack, later)
 
-    def _back_of(self, positions: Iterable[Position | None]) -> tuple[Ranges, Ranges]:
-        """The client gives these entries back: (what it had, what waits for it)."""
-        held = {each: self._table[each] for each in positions if each is not None and each in self._table}
-        out = {position: each for position, each in held.items() if each.state is _State.OUT and each.left}
-        nack = joined(part for each in out.values() for part in each.ranges(each.left))
-        later = self._take_arrived(out)
+    def _back_of(self, positions: set[Position | None]) -> tuple[Ranges, Ranges, int]:
+        """The client gives these entries back: (what it had, what waits for it, how many entries)."""
+        held = (self._table[each] for each in positions if each is not None and each in self._table)
+        out = {each.position: each for each in held if each.state is State.OUT and each.left}
         for each in out.values():
             self._give_back(each)
-        return nack, later
-
-    def _take_arrived(self, positions: Container[Position]) -> Ranges:
-        """What waits of these entries: it will not be sent."""
-        taken = [each for each in self._queue if each.position in positions]
-        if taken:
-            self._queue = deque(each for each in self._queue if each.position not in positions)
-        for position in [each for each in self._parked if each in positions]:
-            taken += self._parked.pop(position)
-        self.unsent += sum(size_of(each.ranges) for each in taken)
-        return joined(part for each in taken for part in each.ranges)
+        nack = joined(part for each in out.values() for part in each.ranges(each.left))
+        return nack, self._arrivals.take_away(out), len(out)
 
     def redeliver_all(self, consumer_epoch: int = 0) -> GivenBack:
         """REDELIVER without ids: everything, also what waits. What the SDK still holds is to be taken to `arrived`
@@ -475,29 +390,30 @@ class Outstanding(Generic[E]):
         self.consumer_epoch = max(self.consumer_epoch, consumer_epoch)
         nack: list[IndexRange] = []
         for held in self._in_order():
-            if held.state is not _State.BACK:
-                nack += held.ranges(held.left)
-            if held.state is _State.PREPARED:
-                self._unprepare(held, ())
-            elif held.state is _State.OUT and held.left:
-                self._give_back(held)
-        return GivenBack(joined((*nack, *self._take_arrived(_ALL))))
-
-    def recalled(self, ranges: Sequence[IndexRange]) -> None:
-        """The owner has taken messages back, and delivers them again, here or elsewhere. What was not sent is dropped.
-        What was sent may still be acknowledged."""
-        gone = joined(ranges)
-        waits = (*self._queue, *(each for parts in self._parked.values() for each in parts))
-        self._drop_arrived({each.position: gone for each in waits})
-        for held in list(self._table.values()):
-            bits = held.left & bits_of_ranges(held.sends, gone) if held.state is not _State.BACK else 0
-            if not bits:
+            if held.state is State.BACK:
                 continue
-            if held.state is _State.PREPARED:
+            nack += held.ranges(held.left)
+            if held.state is State.PREPARED:
+                self._unprepare(held)
+            elif held.left:
+                self._give_back(held)
+        return GivenBack(joined((*nack, *self._arrivals.clear())))
+
+    def recalled(self, ranges: Sequence[IndexRange]) -> GivenBack:
+        """The owner has taken messages back, and delivers them again, here or elsewhere. What was not sent is dropped.
+        What was sent may still be acknowledged. Returns what waits for it, and is to be delivered again, too."""
+        gone = joined(ranges)
+        self._arrivals.drop({each.position: gone for each in self._arrivals})
+        back: set[Position] = set()
+        for held in list(self._table.values()):
+            bits = held.left & bits_of_ranges(held.sends, gone) if held.state is not State.BACK else 0
+            if bits and held.state is State.PREPARED:
                 self._unprepare(held, held.ranges(held.left & ~bits))
-            else:
+            elif bits:
                 held.recalled |= bits
-                self._taken_back(held)
+                if self._taken_back(held):
+                    back.add(held.position)
+        return GivenBack((), self._arrivals.take_away(back))
 
     def sought(self, seek_epoch: SeekEpoch) -> None:
         """The subscription begins elsewhere: all is void, and what arrives of a lower epoch is dropped."""
@@ -507,9 +423,8 @@ class Outstanding(Generic[E]):
     def lost(self) -> None:
         """Another consumer is the active one: all that this one had is void. Answers that wait still come."""
         prepared = (each.arrived for each in self._table.values() if each.arrived is not None)
-        self.unsent += self.waiting + sum(size_of(each.ranges) for each in prepared)
-        self._queue.clear()
-        self._parked.clear()
+        self._never_sent += sum(size_of(each.ranges) for each in prepared)
+        self._arrivals.clear()
         self._table.clear()
         self._recent.clear()
         self._requests.clear()
@@ -520,20 +435,15 @@ class Outstanding(Generic[E]):
     def _unreadable(self, asked: AckAsked) -> AckDecision:
         """The client would lose what it could not read. It comes again, later."""
         positions = {named.position for named in asked.ids}
-        readable = sum(1 for each in positions if each is None or each not in self._table)
-        nack, later = self._back_of(positions)
-        refusal = Refusal(
-            ServerError.NOT_ALLOWED_ERROR,
-            f"messages that a client cannot read are not acknowledged: they come again after {UNREADABLE_DELAY_MS} ms",
-        )
+        nack, later, entries = self._back_of(positions)
         return AckDecision(
             nack=joined((*nack, *later)),
-            answers=self._answers.open(asked.request_id, (), refusal),
-            ignored=readable,
-            unreadable=len(positions) - readable,
+            answers=self._answers.open(asked.request_id, (), not_read()),
+            ignored=len(positions) - entries,
+            unreadable=entries,
         )
 
-    def _in_order(self) -> list[_Held[E]]:
+    def _in_order(self) -> list[HeldEntry[E]]:
         """The table, in the order of the log."""
         if not self._sorted:
             self._table = dict(sorted(self._table.items()))
@@ -541,31 +451,8 @@ class Outstanding(Generic[E]):
         return list(self._table.values())
 
 
-class _All:
-    def __contains__(self, _position: object) -> bool:
-        return True
-
-
-_ALL = _All()
-
-
-def _named_bits(held: _Held[E], named: NamedId, *, up_to: bool = False) -> int | None:
-    """Which messages of what was sent an acknowledgement names; None: it contradicts what was sent. up_to: it means all
-    messages of the batch in front, too.
-
-    Without an acknowledgement set it is everything, because clients wait until a batch is complete. One that names a
-    single message of a batch means that message: none of Java, C++ and Go does."""
-    sized = named.batch_size > 0
-    if sized and named.batch_size != held.count:
-        return None
-    every = all_bits(held.count)
-    if named.ack_set:
-        bits = bits_of_words(named.ack_set)
-        if bits is None or bits & ~every or held.mixed and not sized:
-            return None
-        return every & ~bits
-    if named.batch_index < 0:
-        return every
-    if named.batch_index >= held.count or held.mixed and not sized:
-        return None
-    return all_bits(named.batch_index + 1) if up_to else 1 << named.batch_index
+def _sent_again(held: HeldEntry[E], ranges: Ranges) -> Ranges:
+    """Of messages that have arrived, those which may go although the client has had the entry."""
+    if held.state is not State.BACK or not held.left:
+        return ()
+    return held.ranges(held.left & bits_of_ranges(held.sends, ranges))
