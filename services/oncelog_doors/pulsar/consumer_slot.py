@@ -29,9 +29,10 @@ from oncelog_doors.core.pulsar.acknowledgements import (
     AckAsked,
     NamedId,
 )
+from oncelog_doors.core.pulsar.arrivals import Arrived
 from oncelog_doors.core.pulsar.deliveries import Delivery, delivery_of
 from oncelog_doors.core.pulsar.message_ids import Start
-from oncelog_doors.core.pulsar.outstanding import Arrived, Outgoing, Outstanding
+from oncelog_doors.core.pulsar.outstanding import Outgoing, Outstanding
 from oncelog_doors.core.pulsar.parts import can_be_cut, part_of
 from oncelog_doors.core.pulsar.server_errors import Refusal, ServerError, refusal_of
 from oncelog_doors.core.pulsar.subscribing import Subscription, consumer_name_of
@@ -94,6 +95,8 @@ class ConsumerSlot:
         self._is_wanted = False
         #: nothing was here when the port was asked last
         self._is_empty = False
+        #: messages of entries that cannot be read
+        self._unread = 0
         self._arrival: asyncio.Future[None] | None = None
         self._acking = 0
         self._acked = asyncio.Event()
@@ -220,7 +223,7 @@ class ConsumerSlot:
         try:
             cuts = can_be_cut(taken.raw)
         except OncelogError as error:
-            self._table.unsent += sum(each.last - each.first + 1 for each in taken.ranges)
+            self._unread += sum(each.last - each.first + 1 for each in taken.ranges)
             self._give_up(port, taken, error)
             return
         self._table.arrived(
@@ -313,7 +316,7 @@ class ConsumerSlot:
 
     def _permit(self, port: ConsumerPort) -> None:
         """What the client has given permits for, and what it was not sent of that."""
-        port.permits(self._sender.permits.total + self._table.unsent)
+        port.permits(self._sender.permits.total + self._table.unsent + self._unread)
 
     # --- what the client sends ----------------------------------------------------------------------------------------
 

@@ -10,7 +10,7 @@ from oncelog.core.errors import CorruptEntry, LedgerUnavailable, PermissionDenie
 from oncelog_doors.core.pulsar.message_ids import FromEnd, FromEntry, FromFirst, FromTime
 from oncelog_doors.core.shared.pace import BURST
 from oncelog_doors.pulsar.connection import Connection
-from oncelog_doors.pulsar.readers import CONSUMERS_MAX
+from oncelog_doors.pulsar.consumers import CONSUMERS_MAX
 from tests.cluster.until import until
 from tests.core.builders import at
 from tests.doors.core.pulsar.stored_batches import APPENDED_MS, columns, stored
