@@ -26,7 +26,8 @@ class HeldEntry(Generic[E]):
     """Sets of messages are bits of `sends` (see `ack_sets`)."""
 
     __slots__ = (
-        "acking", "arrived", "count", "left", "mixed", "number", "position", "recalled", "sends", "state", "was_sent",
+        "acking", "arrived", "count", "is_part", "left", "mixed", "number", "position", "recalled", "sends", "state",
+        "was_back", "was_sent",
     )  # fmt: skip
 
     def __init__(self, position: Position, sends: Ranges) -> None:
@@ -43,7 +44,9 @@ class HeldEntry(Generic[E]):
         self.number = 0
         #: until it is sent
         self.arrived: Arrived[E] | None = None
-        self.was_sent = False
+        self.was_sent = self.was_back = False
+        #: there are messages of the entry that the client was never sent
+        self.is_part = False
         #: former deliveries counted their messages in another way
         self.mixed = False
         #: (ticket, messages) of acknowledgements that are not durable
@@ -51,6 +54,12 @@ class HeldEntry(Generic[E]):
 
     def ranges(self, bits: int) -> Ranges:
         return ranges_of_bits(self.sends, bits)
+
+    @property
+    def may_be_named_again(self) -> bool:
+        """The client may acknowledge a former delivery after the newest one: other messages must not be sent under this
+        id."""
+        return self.was_back and self.is_part
 
     def recount(self, sends: Ranges) -> None:
         """From this delivery on, batch_index counts these messages."""

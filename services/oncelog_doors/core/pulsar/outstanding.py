@@ -11,8 +11,8 @@ entry" (hazard ack-of-another-part).
 
 - A consumer holds one delivery of an entry at a time. What arrives of an entry that is out waits until that delivery is
   durably acknowledged in whole. Where the order of messages or keys is kept, everything behind it waits, too.
-- What was given back may still be acknowledged by its id. So of that entry only the same messages or fewer are sent
-  again. If others arrive, the client must subscribe again: then ids begin anew.
+- What was given back may still be acknowledged by its id, at any time, also when it has come again. So of that entry
+  only the same messages or fewer are sent. If others arrive, the client must subscribe again: then ids begin anew.
 - The numbers of messages in a batch, which acknowledgement sets use, stay those of the first delivery for a client that
   reads masks. For others fewer messages are a batch of their own. Then a set does not say which delivery it counts, and
   is ignored unless it has the size of the batch (hazard ack-of-another-part).
@@ -199,6 +199,7 @@ class Outstanding(Generic[E]):
         masks = self.reads_masks or not arrived.can_be_cut
         if held is None:
             held = self._hold(arrived.position, whole if masks else arrived.ranges)
+            held.is_part = arrived.ranges != whole
         else:
             self._given_back -= 1
             if held.sends != arrived.ranges and not masks:
@@ -248,7 +249,7 @@ class Outstanding(Generic[E]):
     def _give_back(self, held: HeldEntry[E]) -> None:
         """It may be sent again."""
         self.unacknowledged -= held.left.bit_count()
-        held.state, held.arrived = State.BACK, None
+        held.state, held.arrived, held.was_back = State.BACK, None, held.was_back or held.was_sent
         self._given_back += 1
         if self._given_back > GIVEN_BACK_MAX:
             self.must_close = True
@@ -358,13 +359,21 @@ class Outstanding(Generic[E]):
         if not held.left:
             if held.state is State.PREPARED:
                 self._unprepare(held)
-            self._given_back -= held.state is State.BACK
-            del self._table[held.position]
-            self._recent[held.position] = None
-            if len(self._recent) > RECENT_MAX:
-                self._recent.popitem(last=False)
+            if held.may_be_named_again:
+                if held.state is State.OUT:
+                    self._give_back(held)
+            else:
+                self._forget(held)
         if held.state is State.BACK or not held.left:
             self._arrivals.unpark(held.position)
+
+    def _forget(self, held: HeldEntry[E]) -> None:
+        """All of it is durably acknowledged."""
+        self._given_back -= held.state is State.BACK
+        del self._table[held.position]
+        self._recent[held.position] = None
+        if len(self._recent) > RECENT_MAX:
+            self._recent.popitem(last=False)
 
     # --- given back, and taken back -----------------------------------------------------------------------------------
 
