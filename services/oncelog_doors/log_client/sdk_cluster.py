@@ -7,15 +7,16 @@ topic checks that role's rights, and the name belongs to it. Tokens are those of
 import time
 from collections.abc import Callable
 from dataclasses import replace
+from urllib.parse import quote
 
 from oncelog.client.client import AsyncClient, network_of
 from oncelog.client.gateways import create_packed_producer
 from oncelog.client.network.lookup import partitions_in
-from oncelog.client.rest_calls import rest
+from oncelog.client.rest_calls import rest, topic_path
 from oncelog.core.access import Caller
 from oncelog.core.errors import InvalidArgument, InvariantViolated, ProducerBusy, TopicNotFound
 from oncelog.core.formats.client_token import decode_token
-from oncelog.core.names import TopicName
+from oncelog.core.names import TopicName, check_part
 from oncelog.runtime.security import Security
 from oncelog.runtime.tokens import SCHEME
 from oncelog_doors.core.pulsar.message_ids import Start
@@ -33,6 +34,7 @@ from oncelog_doors.pulsar.ports import ConsumerCallbacks, ProvedCaller
 
 #: Of reading the rights of a namespace. Clients wait 30 s for a look-up, and repeat it.
 _RIGHTS_TIMEOUT_MS = 10_000
+_CREATION_TIMEOUT_MS = 10_000
 
 
 class SdkCluster:
@@ -113,6 +115,13 @@ class SdkCluster:
             raise ProducerBusy(message) from error
         contents = StoredContents(self._client, str(topic), network_of(self._client).background)
         return ClientProducer(producer, TopicRules(), contents)
+
+    async def ensure_subscription(self, topic: TopicName, caller: Caller, name: str) -> None:
+        creates = await Rights(caller, topic, self._grants).check(may_create=True)
+        await network_of(self._client).lookup.find(topic, create=creates)
+        path = f"{topic_path(topic)}/subscription/{quote(check_part(name, field='subscription'), safe='')}"
+        start = {"start": {"position": "earliest"}}
+        await rest(self._client, "PUT", path, start, may_exist=True, timeout_ms=_CREATION_TIMEOUT_MS)
 
     async def open_reader(self, topic: TopicName, caller: Caller, start: Start, *, may_create: bool) -> LogReader:
         return await open_log_reader(self._client, Rights(caller, topic, self._grants), start, may_create=may_create)

@@ -384,11 +384,10 @@ class Connection(asyncio.Protocol):
             token=asked.topic_epoch if name is not None else 0,
             shared=asked.access == Producer.SHARED,
             transactions=asked.transactions,
-            initial_subscription=bool(asked.initial_subscription),
         )
         slot = ProducerSlot(
             self, ProducerKey(self.number, self.home.next_opening()), topic, name, request,
-            producer_id=asked.producer_id, request_id=asked.request_id,
+            producer_id=asked.producer_id, request_id=asked.request_id, subscription=asked.initial_subscription,
         )  # fmt: skip
         self.slots[asked.producer_id] = slot
         slot.begin()

@@ -210,6 +210,10 @@ class ClusterPort(Protocol):
         wanted: called when another client wants the name. Raises OncelogError, as `ProducerOpening.refused` reads it.
         """
 
+    async def ensure_subscription(self, topic: TopicName, caller: Caller, name: str) -> None:
+        """Make the subscription, which begins with the first message, if it is missing; and its topic. Returns when it
+        is durable. Raises OncelogError."""
+
     async def open_reader(self, topic: TopicName, caller: Caller, start: Start, *, may_create: bool) -> ReaderPort:
         """Open a reader for the caller. Returns when its first entry is here, or when nothing is stored behind the
         start: so a place that cannot be read fails here. Cancelling withdraws the request. Raises OncelogError."""

@@ -80,7 +80,9 @@ class ProducerSlot:
         *,
         producer_id: int,
         request_id: int,
+        subscription: str = "",
     ) -> None:
+        """subscription: is to be there before the first message is; empty: none."""
         self.key = key
         self.topic = topic
         self.producer_id = producer_id
@@ -88,6 +90,7 @@ class ProducerSlot:
         self._name = name
         self._request_id = request_id
         self._token = request.token
+        self._subscription = "" if request.token else subscription
         self._opening = ProducerOpening(request, around.family, around.timers.now_ms())
         self._asking: asyncio.Task[None] | None = None
         self._cancel_deadline: Callable[[], None] | None = None
@@ -131,6 +134,8 @@ class ProducerSlot:
     async def _ask(self, ask: AskOwner) -> None:
         around = self._around
         try:
+            if self._subscription:
+                await around.cluster.ensure_subscription(self.topic, around.caller, self._subscription)
             port = await around.cluster.open_producer(
                 self.topic, around.caller, name=self._name, token=ask.token, epoch=ask.epoch, wanted=self._wanted
             )
