@@ -47,6 +47,7 @@ class FakeSubscription:
     acks_at_once: bool = True
     durable: bool = True
     delays_ms: list[int] = field(default_factory=list)
+    delayed: set[int] = field(default_factory=set)
     fails: OncelogError | None = None
     deleted: bool = False
 
@@ -77,6 +78,11 @@ class FakeSubscription:
     def changed(self) -> None:
         for consumer in self.consumers:
             consumer.woken.set()
+
+    def come_due(self) -> None:
+        """All delays are over."""
+        self.delayed.clear()
+        self.changed()
 
     def settle(self, error: OncelogError | None = None) -> None:
         """Answer all that waits."""
@@ -109,6 +115,8 @@ class FakeConsumer:
         self.woken = asyncio.Event()
         self.total = self.given = 0
         self.failure: OncelogError | None = None
+        #: what `arrival` raises next, once
+        self.trouble: OncelogError | None = None
         #: what `take` raises next, once
         self.damage: list[OncelogError] = []
         self.said_alive = 0
@@ -137,7 +145,7 @@ class FakeConsumer:
         if self.given >= self.total or not self.active:
             return None
         for raw in own.batches:
-            free = [each for each in _indexes(raw) if each not in own.acked and each not in own.held]
+            free = [each for each in _indexes(raw) if each not in own.acked | own.delayed and each not in own.held]
             if free:
                 own.held.update(dict.fromkeys(free, self))
                 own.deliveries.update(free)
@@ -149,9 +157,9 @@ class FakeConsumer:
         await self.woken.wait()
         self.woken.clear()
         if self.failure is not None:
-            error = self.failure
-            if error.retriable:
-                self.failure = None
+            raise self.failure
+        if self.trouble is not None:
+            error, self.trouble = self.trouble, None
             raise error
 
     def fail(self, error: OncelogError) -> None:
@@ -166,12 +174,13 @@ class FakeConsumer:
             self.subscription.waiting.append(ack)
 
     def nack(self, ranges: Sequence[IndexRange], *, delay_ms: int) -> None:
-        """At once, whatever the delay is."""
-        self.subscription.delays_ms.append(delay_ms)
+        own = self.subscription
+        own.delays_ms.append(delay_ms)
         for index in _each(ranges):
-            if self.subscription.held.get(index) is self:
-                del self.subscription.held[index]
-        self.subscription.changed()
+            if own.held.get(index) is self:
+                del own.held[index]
+                own.delayed.update([index] if delay_ms else [])
+        own.changed()
 
     def redeliver(self) -> None:
         self._give_back()
