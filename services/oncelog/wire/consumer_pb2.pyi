@@ -82,6 +82,7 @@ class ConsumerRequest(_message.Message):
     BIND_EFFECTS_FIELD_NUMBER: _builtins.int
     REWIND_FIELD_NUMBER: _builtins.int
     DEAD_LETTER_FIELD_NUMBER: _builtins.int
+    HOLD_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def subscribe(self) -> Global___Subscribe: ...
     @_builtins.property
@@ -102,6 +103,8 @@ class ConsumerRequest(_message.Message):
     def rewind(self) -> Global___RewindSubscription: ...
     @_builtins.property
     def dead_letter(self) -> Global___RequestDeadLetter: ...
+    @_builtins.property
+    def hold(self) -> Global___HoldConsumer: ...
     def __init__(
         self,
         *,
@@ -115,12 +118,13 @@ class ConsumerRequest(_message.Message):
         bind_effects: Global___BindEffects | None = ...,
         rewind: Global___RewindSubscription | None = ...,
         dead_letter: Global___RequestDeadLetter | None = ...,
+        hold: Global___HoldConsumer | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["acknowledge", b"acknowledge", "acknowledge_negatively", b"acknowledge_negatively", "ask_effects", b"ask_effects", "bind_effects", b"bind_effects", "dead_letter", b"dead_letter", "detach", b"detach", "flow", b"flow", "request", b"request", "rewind", b"rewind", "seek", b"seek", "subscribe", b"subscribe"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["acknowledge", b"acknowledge", "acknowledge_negatively", b"acknowledge_negatively", "ask_effects", b"ask_effects", "bind_effects", b"bind_effects", "dead_letter", b"dead_letter", "detach", b"detach", "flow", b"flow", "hold", b"hold", "request", b"request", "rewind", b"rewind", "seek", b"seek", "subscribe", b"subscribe"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["acknowledge", b"acknowledge", "acknowledge_negatively", b"acknowledge_negatively", "ask_effects", b"ask_effects", "bind_effects", b"bind_effects", "dead_letter", b"dead_letter", "detach", b"detach", "flow", b"flow", "request", b"request", "rewind", b"rewind", "seek", b"seek", "subscribe", b"subscribe"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["acknowledge", b"acknowledge", "acknowledge_negatively", b"acknowledge_negatively", "ask_effects", b"ask_effects", "bind_effects", b"bind_effects", "dead_letter", b"dead_letter", "detach", b"detach", "flow", b"flow", "hold", b"hold", "request", b"request", "rewind", b"rewind", "seek", b"seek", "subscribe", b"subscribe"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_request: _TypeAlias = _typing.Literal["subscribe", "flow", "acknowledge", "acknowledge_negatively", "seek", "detach", "ask_effects", "bind_effects", "rewind", "dead_letter"]  # noqa: Y015
+    _WhichOneofReturnType_request: _TypeAlias = _typing.Literal["subscribe", "flow", "acknowledge", "acknowledge_negatively", "seek", "detach", "ask_effects", "bind_effects", "rewind", "dead_letter", "hold"]  # noqa: Y015
     _WhichOneofArgType_request: _TypeAlias = _typing.Literal["request", b"request"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_request) -> _WhichOneofReturnType_request | None: ...
 
@@ -639,6 +643,27 @@ class RequestDeadLetter(_message.Message):
 Global___RequestDeadLetter: _TypeAlias = RequestDeadLetter  # noqa: Y015
 
 @_typing.final
+class HoldConsumer(_message.Message):
+    """The answer to ConsumerWanted: the client of the gateway is there."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    CONSUMER_FIELD_NUMBER: _builtins.int
+    consumer: _builtins.int
+    def __init__(
+        self,
+        *,
+        consumer: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["consumer", b"consumer"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___HoldConsumer: _TypeAlias = HoldConsumer  # noqa: Y015
+
+@_typing.final
 class DetachConsumer(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -702,6 +727,7 @@ class ConsumerEvent(_message.Message):
     SEEK_FIELD_NUMBER: _builtins.int
     ENDED_FIELD_NUMBER: _builtins.int
     EFFECTS_FIELD_NUMBER: _builtins.int
+    WANTED_FIELD_NUMBER: _builtins.int
     owner_epoch: _builtins.int
     """Of the topic; 0: unknown, because the topic is not served here."""
     @_builtins.property
@@ -724,6 +750,8 @@ class ConsumerEvent(_message.Message):
     def ended(self) -> Global___ConsumerEnded: ...
     @_builtins.property
     def effects(self) -> Global___SubscriptionEffects: ...
+    @_builtins.property
+    def wanted(self) -> Global___ConsumerWanted: ...
     def __init__(
         self,
         *,
@@ -738,12 +766,13 @@ class ConsumerEvent(_message.Message):
         seek: Global___SeekAnswer | None = ...,
         ended: Global___ConsumerEnded | None = ...,
         effects: Global___SubscriptionEffects | None = ...,
+        wanted: Global___ConsumerWanted | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["acknowledged", b"acknowledged", "active", b"active", "delivery", b"delivery", "effects", b"effects", "ended", b"ended", "event", b"event", "recall", b"recall", "refused", b"refused", "seek", b"seek", "sought", b"sought", "subscribed", b"subscribed"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["acknowledged", b"acknowledged", "active", b"active", "delivery", b"delivery", "effects", b"effects", "ended", b"ended", "event", b"event", "recall", b"recall", "refused", b"refused", "seek", b"seek", "sought", b"sought", "subscribed", b"subscribed", "wanted", b"wanted"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["acknowledged", b"acknowledged", "active", b"active", "delivery", b"delivery", "effects", b"effects", "ended", b"ended", "event", b"event", "owner_epoch", b"owner_epoch", "recall", b"recall", "refused", b"refused", "seek", b"seek", "sought", b"sought", "subscribed", b"subscribed"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["acknowledged", b"acknowledged", "active", b"active", "delivery", b"delivery", "effects", b"effects", "ended", b"ended", "event", b"event", "owner_epoch", b"owner_epoch", "recall", b"recall", "refused", b"refused", "seek", b"seek", "sought", b"sought", "subscribed", b"subscribed", "wanted", b"wanted"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_event: _TypeAlias = _typing.Literal["subscribed", "refused", "delivery", "acknowledged", "recall", "active", "sought", "seek", "ended", "effects"]  # noqa: Y015
+    _WhichOneofReturnType_event: _TypeAlias = _typing.Literal["subscribed", "refused", "delivery", "acknowledged", "recall", "active", "sought", "seek", "ended", "effects", "wanted"]  # noqa: Y015
     _WhichOneofArgType_event: _TypeAlias = _typing.Literal["event", b"event"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_event) -> _WhichOneofReturnType_event | None: ...
 
@@ -985,6 +1014,29 @@ class ConsumerActive(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___ConsumerActive: _TypeAlias = ConsumerActive  # noqa: Y015
+
+@_typing.final
+class ConsumerWanted(_message.Message):
+    """Another consumer wants the exclusive subscription. To a consumer of whole entries; HoldConsumer or DetachConsumer
+    follows, or the consumer is ended.
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    CONSUMER_FIELD_NUMBER: _builtins.int
+    consumer: _builtins.int
+    def __init__(
+        self,
+        *,
+        consumer: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["consumer", b"consumer"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ConsumerWanted: _TypeAlias = ConsumerWanted  # noqa: Y015
 
 @_typing.final
 class SubscriptionSought(_message.Message):

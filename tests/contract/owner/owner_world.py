@@ -222,10 +222,11 @@ class OwnerWorld:
 
 @asynccontextmanager
 async def owner_world(
-    tmp_path: Path, limits: OwnerLimits | None = None, security: Security = OPEN
+    tmp_path: Path, limits: OwnerLimits | None = None, security: Security = OPEN, *, deadline_s: float = 60
 ) -> AsyncIterator[tuple[OwnerWorld, Channel]]:
+    """deadline_s: then the test has failed. One that computes for seconds takes far longer on a busy machine."""
     async with AsyncExitStack() as stack:
-        await stack.enter_async_context(asyncio.timeout(60))
+        await stack.enter_async_context(asyncio.timeout(deadline_s))
         session = MemorySession(MemoryTree(), root="/oncelog")
         await ClusterStore(session).establish("test-cluster")
         node = StoredNode(tmp_path / "node", LedgerLookup(session))
@@ -240,7 +241,8 @@ async def owner_world(
         server = Server(security)
         server.client_stream(owner_codec.PUBLISH, world.publish.publish)
         server.client_stream(reader_codec.READ, world.reads.read)
-        server.client_stream(consumer_codec.CONSUME, ConsumeService(world.topics, world.rooms, lambda: world.level).consume)
+        consume = ConsumeService(world.topics, world.rooms, lambda: world.level).consume
+        server.client_stream(consumer_codec.CONSUME, consume)
         admin = AdminService(world.topics, ME, world.rates)
         server.client_unary(reader_codec.FIND_INDEX, admin.find_index)
         subscriptions = SubscriptionService(world.topics)

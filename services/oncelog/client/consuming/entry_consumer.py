@@ -61,7 +61,8 @@ class EntryConsumerCallbacks:
     void. recalled: messages that were taken here are not held any more, and go to other consumers or come again: the
     owner took them back, or did not leave them here after a lost connection. sought: the subscription begins again;
     everything that was taken before is void, and acknowledgements of it end with StaleSeekEpoch. wanted: another client
-    wants to attach to the exclusive subscription: call `client_lives`, or close the consumer.
+    wants to attach to the exclusive subscription: call `client_lives`, or close the consumer. No answer in 8 s means
+    that the client is gone: the consumer ends with ConsumerFenced. None: the answer is at once that it is there.
     """
 
     active: Callable[[bool], None] | None = None
@@ -185,6 +186,8 @@ class EntryConsumer:
             self._arrived.set()
         elif self._known is not None:
             self._call_back(self._known)
+        elif self._driver.is_wanted:  # a client whose opening is not answered yet has just asked: it is there
+            self.client_lives()
 
     def _call_back(self, known: "_Known") -> None:
         """Report what has changed. A callback may cause the next change."""
@@ -197,6 +200,9 @@ class EntryConsumer:
             callbacks.recalled(tuple(IndexSet(back)))
         if now.active != known.active and callbacks.active is not None:
             callbacks.active(now.active)
+        if self._driver.is_wanted:
+            self._driver.is_wanted = False
+            (callbacks.wanted or self.client_lives)()
 
     # --- receiving ----------------------------------------------------------------------------------------------------
 
@@ -401,6 +407,8 @@ class EntryConsumer:
 
     def client_lives(self) -> None:
         """The answer to `wanted`: the client is there, and keeps the subscription."""
+        self._driver.is_wanted = False
+        self._driver.client_lives()
 
     @property
     def failure(self) -> OncelogError | None:

@@ -8,6 +8,7 @@ from oncelog.core.acks.changes import IndexRange
 from oncelog.core.names import TopicName
 from oncelog.core.sdk.consumer.entries import EntrySession
 from oncelog.core.sdk.consumer.events import (
+    ClientLives,
     ConsumerEffect,
     ConsumerSettings,
     EntryWanted,
@@ -15,6 +16,7 @@ from oncelog.core.sdk.consumer.events import (
     MessageRange,
     PermitsGiven,
     ReportTakenBack,
+    ReportWanted,
     RestartWanted,
 )
 
@@ -38,6 +40,8 @@ class EntryDriver(ConsumerDriver):
         super().__init__(settings, topic, network, arrived=arrived, changed=changed, unreadable=lambda _: None)
         #: what the owner has taken back; whoever reports it empties this
         self.taken_back: list[IndexRange] = []
+        #: whether the owner has asked for the client; whoever answers sets it to False
+        self.is_wanted = False
 
     def take_entry(self) -> tuple[MessageRange, ...]:
         """The messages of one entry, as `take`."""
@@ -64,6 +68,10 @@ class EntryDriver(ConsumerDriver):
         """Give back what is held and what waits, and get it again in order."""
         self.feed(RestartWanted())
 
+    def client_lives(self) -> None:
+        """The client is there."""
+        self.feed(ClientLives())
+
     def give_back(self, *, counts: bool) -> None:
         """End the session. counts: the oldest message that is held counts one delivery."""
         self.feed(GiveBackWanted(counts))
@@ -72,4 +80,6 @@ class EntryDriver(ConsumerDriver):
         for effect in effects:
             if isinstance(effect, ReportTakenBack):
                 self.taken_back += effect.ranges
+            elif isinstance(effect, ReportWanted):
+                self.is_wanted = True
         super()._perform(effects)

@@ -124,6 +124,13 @@ class FlowReported:
 
 
 @dataclass(frozen=True, slots=True)
+class ConsumerHeld:
+    """The answer to ConsumerWanted: the client of the gateway is there, and keeps the subscription."""
+
+    consumer: ConsumerNumber
+
+
+@dataclass(frozen=True, slots=True)
 class RoomReturned:
     """The outbox of this consumer's stream, which had no room when it was asked, may have some."""
 
@@ -375,6 +382,14 @@ class ConsumerActive:
 
 
 @dataclass(frozen=True, slots=True)
+class ConsumerWanted:
+    """Another consumer wants the exclusive subscription: ConsumerHeld or ConsumerDetached follows, or the consumer is
+    ended. Of a gateway alone."""
+
+    consumer: ConsumerNumber
+
+
+@dataclass(frozen=True, slots=True)
 class SubscriptionSought:
     """The subscription begins again: the consumer drops everything of a lower seek_epoch."""
 
@@ -442,15 +457,17 @@ class EndConsumer:
 ChangeRequest = SeekRequested | PropertiesRequested | SkipRequested | DeleteRequested | RebindRequested
 #: Answered by AnswerAdmin, a seek by AnswerSeek.
 AdminRequest = CreateRequested | ChangeRequest
+OfOneConsumer = (
+    ConsumerDetached | ConsumerHeld | FlowReported | RoomReturned | AckRequested | NackRequested | EffectsRequest
+)  # fmt: skip
 ConsumerEvent = (
-    ConsumerOpening | ConsumerOpeningAbandoned | ConsumerDetached | FlowReported | RoomReturned | AckRequested
-    | NackRequested | EffectsRequest
+    ConsumerOpening | ConsumerOpeningAbandoned | OfOneConsumer
     | AdminRequest | MessagesRead | DeadLetterEvent
 )  # fmt: skip
 ConsumerEffect = (
-    AnswerSubscribe | ReadMessages | DeliverMessages | AnswerAck | RecallMessages | ConsumerActive | SubscriptionSought
-    | AnswerSeek | AnswerAdmin | AnswerEffects | ResolveDeadLetterTopic | PublishDeadLetter | EndConsumer
-    | MessagesEvicted
+    AnswerSubscribe | ReadMessages | DeliverMessages | AnswerAck | RecallMessages | ConsumerActive | ConsumerWanted
+    | SubscriptionSought | AnswerSeek | AnswerAdmin | AnswerEffects | ResolveDeadLetterTopic | PublishDeadLetter
+    | EndConsumer | MessagesEvicted
 )  # fmt: skip
 
 

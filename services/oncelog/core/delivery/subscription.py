@@ -431,6 +431,7 @@ class Subscription:
             self.attachments.choose()
         if self._consumers.away:
             self.attachments.release_away(before_ms=now_ms)
+        self.attachments.end_silent()
         self._redeliveries.delays_over()
         self._look_ahead.drop_unused()
         if self.seeking.token is None and not self._context.closing:
@@ -444,7 +445,7 @@ class Subscription:
     def idle(self) -> bool:
         """Whether time brings nothing before something else happens."""
         context, attachments = self._context, self.attachments
-        if attachments.returns_until_ms is not None or self._consumers.away:
+        if attachments.returns_until_ms is not None or self._consumers.away or attachments.wanted.waiting:
             return False
         if context.deliverable.any_delay or self.dead_letters.busy or self._look_ahead.bytes:
             return False

@@ -24,6 +24,7 @@ from oncelog.core.delivery.events import (
     AnswerSeek,
     AnswerSubscribe,
     ConsumerDetached,
+    ConsumerHeld,
     ConsumerOpening,
     DeliverMessages,
     EndConsumer,
@@ -207,7 +208,7 @@ class ConsumeStream(ClientStream[list[ConsumerRequest], list[ReportedEvent]]):
                     self._open(request)
                 case SeekThrough():
                     self._seek(request)
-                case FlowReported():
+                case FlowReported() | ConsumerHeld():
                     attached = self._consumers.get(request.consumer)
                     if attached is not None:
                         attached.runner.post(request)

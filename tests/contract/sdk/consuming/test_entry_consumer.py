@@ -387,6 +387,26 @@ async def test_second_consumer_of_an_exclusive_subscription_is_refused(client: o
         await opened(client, "shared", "d")
 
 
+@pytest.mark.hazard("half-open-consumer")
+async def test_exclusive_subscription_that_another_client_wants(client: oncelog.AsyncClient) -> None:
+    """Its gateway asks the client. One that is there keeps it; one that is not is closed, and the other attaches."""
+    asked = asyncio.Event()
+    first = await opened(client, name="a", callbacks=EntryConsumerCallbacks(wanted=asked.set))
+    opening = asyncio.ensure_future(opened(client, name="b"))
+    async with asyncio.timeout(DEADLINE_S):
+        await asked.wait()
+    assert not opening.done()
+    first.client_lives()
+    with pytest.raises(errors.ConsumerBusy):
+        await opening
+    asked.clear()
+    opening = asyncio.ensure_future(opened(client, name="c"))
+    async with asyncio.timeout(DEADLINE_S):
+        await asked.wait()
+    await first.close(client_lost=True)
+    assert (await opening).active
+
+
 async def test_topic_with_partitions_is_refused(client: oncelog.AsyncClient, cluster: FakeCluster) -> None:
     cluster.partitioned["public/default/flights"] = 2
     with pytest.raises(errors.InvalidArgument, match="partition"):

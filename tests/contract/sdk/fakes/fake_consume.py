@@ -19,6 +19,8 @@ from oncelog.core.delivery.events import (
     ConsumerDetached,
     ConsumerEffect,
     ConsumerEvent,
+    ConsumerHeld,
+    ConsumerWanted,
     DeleteRequested,
     DeliverMessages,
     EndConsumer,
@@ -131,7 +133,7 @@ class TopicConsumers:
                 event = replace(opening, call=self._numbered(outlet, opening.call), whole_entries=whole)
             case SeekThrough(_, seek):
                 event = replace(seek, call=self._numbered(outlet, seek.call))
-            case FlowReported() | AckRequested() | NackRequested() | ConsumerDetached():
+            case FlowReported() | AckRequested() | NackRequested() | ConsumerDetached() | ConsumerHeld():
                 event = request
             case EffectsAsked() | BindRequested() | RewindRequested() | DeadLetterRequested():
                 event = request
@@ -195,6 +197,8 @@ class TopicConsumers:
                 self._tell(AnswerAck(consumer, request, error, durable=durable and not self._knobs.in_memory))
             case RecallMessages() | ConsumerActive() | SubscriptionSought() | EndConsumer() | AnswerEffects():
                 self._tell(effect)
+            case ConsumerWanted():
+                self._tell(effect)
 
     def _tell(
         self,
@@ -202,6 +206,7 @@ class TopicConsumers:
         | AnswerAck
         | RecallMessages
         | ConsumerActive
+        | ConsumerWanted
         | SubscriptionSought
         | EndConsumer
         | AnswerEffects,

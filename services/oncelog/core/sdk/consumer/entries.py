@@ -18,11 +18,13 @@ from collections.abc import Callable, Iterable
 from itertools import islice
 
 from oncelog.core.acks.changes import IndexRange
-from oncelog.core.delivery.events import ConsumerDetached, Subscribed
+from oncelog.core.delivery.events import AnswerAck, ConsumerDetached, ConsumerHeld, ConsumerWanted, Subscribed
 from oncelog.core.errors import ConsumerClosed, OncelogError
 from oncelog.core.formats.client_token import CONSUMERS, needs_level
 from oncelog.core.ids import ConsumerNumber, InstanceId
+from oncelog.core.sdk.consumer.attachment import Attachment
 from oncelog.core.sdk.consumer.events import (
+    ClientLives,
     ConsumerEffect,
     ConsumerEvent,
     ConsumerSettings,
@@ -31,8 +33,10 @@ from oncelog.core.sdk.consumer.events import (
     GiveBackWanted,
     HandOut,
     MessageRange,
+    OwnerReport,
     PermitsGiven,
     ReportTakenBack,
+    ReportWanted,
     RestartWanted,
     SendToOwner,
 )
@@ -58,7 +62,7 @@ class ReceivedEntries(ReceivedMessages):
     def credit(self) -> tuple[int, int]:
         return self.left, max(0, self.permitted - self.handed - self._earlier)
 
-    def reported_begun(self) -> Iterable[IndexRange]:
+    def reported_begun(self) -> list[IndexRange]:
         """The oldest message that the client has."""
         return [IndexRange(first, first) for first, _ in islice(self.begun, 1 if self.counts_oldest else 0)]
 
@@ -132,6 +136,9 @@ class EntrySession(ConsumerSession):
                 return self._flow()
             case RestartWanted():
                 return self._restart()
+            case ClientLives():
+                consumer = None if self.attachment is None else self.attachment.consumer
+                return [] if consumer is None else [self._to_owner(ConsumerHeld(consumer))]
             case GiveBackWanted(counts):
                 self.messages.counts_oldest = counts
                 return [*self._flow(), *self._end(ConsumerClosed("the consumer was closed"))]
@@ -142,6 +149,15 @@ class EntrySession(ConsumerSession):
             return super()._attached(answer)
         unwanted = self._to_owner(ConsumerDetached(answer.consumer, lost=False))
         return [unwanted, *self._fail(needs_level("and this owner is of an older version", CONSUMERS))]
+
+    def _ack_answered(self, answer: AnswerAck) -> list[ConsumerEffect]:
+        begun = self.messages.reported_begun()
+        effects = super()._ack_answered(answer)
+        # While dispatch is paused nothing else is reported, and the time of the next oldest message must run.
+        return effects if self.messages.reported_begun() == begun else [*effects, *self._flow()]
+
+    def _take_report(self, known: Attachment, report: OwnerReport) -> list[ConsumerEffect]:
+        return [ReportWanted()] if isinstance(report, ConsumerWanted) else super()._take_report(known, report)
 
     def _restart(self) -> list[ConsumerEffect]:
         """The next attachment presents nothing, so the owner begins with the lowest message again; its stream takes the

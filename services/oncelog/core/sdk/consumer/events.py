@@ -14,7 +14,9 @@ from oncelog.core.delivery.events import (
     AnswerSubscribe,
     ConsumerActive,
     ConsumerDetached,
+    ConsumerHeld,
     ConsumerOpening,
+    ConsumerWanted,
     DeliverMessages,
     EndConsumer,
     FlowReported,
@@ -75,8 +77,8 @@ class ConsumerSettings:
 
 
 OwnerReport = (
-    AnswerSubscribe | DeliverMessages | AnswerAck | RecallMessages | ConsumerActive | SubscriptionSought | AnswerSeek
-    | AnswerEffects | EndConsumer
+    AnswerSubscribe | DeliverMessages | AnswerAck | RecallMessages | ConsumerActive | ConsumerWanted
+    | SubscriptionSought | AnswerSeek | AnswerEffects | EndConsumer
 )  # fmt: skip
 
 
@@ -180,8 +182,13 @@ class GiveBackWanted:
     counts: bool
 
 
+@dataclass(frozen=True, slots=True)
+class ClientLives:
+    """The answer to ReportWanted: the client of the gateway is there."""
+
+
 #: Of `EntrySession` alone.
-EntryEvent = EntryWanted | PermitsGiven | RestartWanted | GiveBackWanted
+EntryEvent = EntryWanted | PermitsGiven | RestartWanted | GiveBackWanted | ClientLives
 ConsumerEvent = (
     OwnerReported | MessagesWanted | AckWanted | NackWanted | SeekWanted | EffectsWanted | FlushWanted | FlushAbandoned
     | EntryEvent | AttemptEvent
@@ -191,6 +198,7 @@ ConsumerEvent = (
 
 OwnerRequest = (
     ConsumerOpening | FlowReported | AckRequested | NackRequested | SeekRequested | EffectsRequest | ConsumerDetached
+    | ConsumerHeld
 )  # fmt: skip
 
 
@@ -301,7 +309,13 @@ class ReportTakenBack:
     ranges: tuple[IndexRange, ...]
 
 
+@dataclass(frozen=True, slots=True)
+class ReportWanted:
+    """Ask the client of the gateway whether it is there; ClientLives follows, GiveBackWanted, or nothing."""
+
+
 ConsumerEffect = (
     AttemptEffect | SendToOwner | ReportAttached | ReportActive | ReportSought | MessagesReady | HandOut | AckEnded
-    | SeekEnded | EffectsEnded | FlushEnded | SkipUnreadable | ReportTakenBack | FailSession
+    | SeekEnded | EffectsEnded | FlushEnded | SkipUnreadable | ReportTakenBack
+    | ReportWanted | FailSession
 )  # fmt: skip

@@ -38,6 +38,7 @@ from oncelog.core.delivery.events import (
     AnswerSubscribe,
     ConsumerActive,
     ConsumerDetached,
+    ConsumerWanted,
     DeliverMessages,
     EndConsumer,
     HeldMessages,
@@ -300,8 +301,8 @@ class ConsumerSession:
             case EndConsumer():
                 known.consumer = None
                 return self._ended(known, report.error)
-            case AnswerSubscribe():
-                raise InvariantViolated("an answer to an opening is no report of an attached consumer")
+            case AnswerSubscribe() | ConsumerWanted():
+                raise InvariantViolated("no report for an attached consumer of the SDK")
             case _:
                 assert_never(report)
 
