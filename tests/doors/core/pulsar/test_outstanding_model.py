@@ -142,7 +142,7 @@ class World:
         self.processed |= earlier | (set(upto) & self.had)
         for each in self.deliveries:
             each.processed |= each.shown & (earlier | set(upto))
-            each.acknowledged = each.acknowledged or each.processed == each.shown
+            each.acknowledged = each.acknowledged or each.shown <= earlier | set(upto)
         self.ack(named, cumulative=True)
 
     def settle(self, number: int) -> None:
