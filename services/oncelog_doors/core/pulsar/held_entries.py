@@ -45,7 +45,7 @@ class HeldEntry(Generic[E]):
         #: until it is sent
         self.arrived: Arrived[E] | None = None
         self.was_sent = self.was_back = False
-        #: there are messages of the entry that the client was never sent
+        #: some delivery had not all messages of the entry
         self.is_part = False
         #: former deliveries counted their messages in another way
         self.mixed = False

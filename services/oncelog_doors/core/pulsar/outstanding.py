@@ -36,6 +36,7 @@ from oncelog_doors.core.pulsar.ack_sets import (
     bits_of_ranges,
     joined,
     size_of,
+    without,
     words_of_bits,
 )
 from oncelog_doors.core.pulsar.acknowledgements import (
@@ -199,11 +200,11 @@ class Outstanding(Generic[E]):
         masks = self.reads_masks or not arrived.can_be_cut
         if held is None:
             held = self._hold(arrived.position, whole if masks else arrived.ranges)
-            held.is_part = arrived.ranges != whole
         else:
             self._given_back -= 1
             if held.sends != arrived.ranges and not masks:
                 held.recount(arrived.ranges)
+        held.is_part = held.is_part or arrived.ranges != whole
         self._numbers += 1
         held.number, held.arrived, held.state, held.recalled = self._numbers, arrived, State.PREPARED, 0
         held.left = bits_of_ranges(held.sends, arrived.ranges)
@@ -391,7 +392,14 @@ class Outstanding(Generic[E]):
         for each in out.values():
             self._give_back(each)
         nack = joined(part for each in out.values() for part in each.ranges(each.left))
-        return nack, self._arrivals.take_away(out), len(out)
+        return nack, self._not_acknowledged(self._arrivals.take_away(out)), len(out)
+
+    def _not_acknowledged(self, ranges: Ranges) -> Ranges:
+        """Without the messages whose acknowledgement is on its way."""
+        if not ranges or not self._requests:
+            return ranges
+        parts = (part for taken in self._requests.values() for _held, parts in taken.parts for part in parts)
+        return without(ranges, joined(parts))
 
     def redeliver_all(self, consumer_epoch: int = 0) -> GivenBack:
         """REDELIVER without ids: everything, also what waits. What the SDK still holds is to be taken to `arrived`
@@ -406,7 +414,7 @@ class Outstanding(Generic[E]):
                 self._unprepare(held)
             elif held.left:
                 self._give_back(held)
-        return GivenBack(joined((*nack, *self._arrivals.clear())))
+        return GivenBack(joined((*nack, *self._not_acknowledged(self._arrivals.clear()))))
 
     def recalled(self, ranges: Sequence[IndexRange]) -> GivenBack:
         """The owner has taken messages back, and delivers them again, here or elsewhere. What was not sent is dropped.
@@ -422,7 +430,7 @@ class Outstanding(Generic[E]):
                 held.recalled |= bits
                 if self._taken_back(held):
                     back.add(held.position)
-        return GivenBack((), self._arrivals.take_away(back))
+        return GivenBack((), self._not_acknowledged(self._arrivals.take_away(back)))
 
     def sought(self, seek_epoch: SeekEpoch) -> None:
         """The subscription begins elsewhere: all is void, and what arrives of a lower epoch is dropped."""
