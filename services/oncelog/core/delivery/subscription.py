@@ -117,7 +117,9 @@ class Subscription:
         self.attachments = Attachments(
             context, log, redeliveries, self.dead_letters, partition=partition, taken_over=taken_over,
             attached=lambda number: registry.__setitem__(number, self), gone=registry.__delitem__,
-            new_keys=lambda: KeyShared(context, look_ahead, redeliveries, delivery),
+            new_keys=lambda: KeyShared(
+                context, look_ahead, redeliveries, delivery, in_memory=lambda: self._acks.in_memory
+            ),
         )  # fmt: skip
         self.effects = BoundEffects(context, log)
         self.seeking = Seeking(
