@@ -103,7 +103,9 @@ class ConsumerSlot:
         self._task: asyncio.Task[None] | None = None
 
     def begin(self) -> None:
-        task = self._around.tasks.start(self._run(), what=f"a consumer of {self._asked.subscription} on {self.topic}")
+        task = self._around.consuming.start(
+            self._run(), what=f"a consumer of {self._asked.subscription} on {self.topic}"
+        )
         self._task = task
         task.add_done_callback(lambda _: self._over.ended(self))
 

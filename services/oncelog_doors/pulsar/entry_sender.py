@@ -31,6 +31,8 @@ class ConsumerSurroundings(Protocol):
     cluster: ClusterPort
     timers: Timers
     tasks: BackgroundTasks
+    #: as `Home.consuming`
+    consuming: BackgroundTasks
     #: the client asks for append time and index of each entry
     wants_broker_entry: bool
 

@@ -62,6 +62,8 @@ class Home:
         self.pace = Pace()
         self.counts = DoorCounts()
         self.tasks = BackgroundTasks()
+        #: of consumers, which end with their connections, once the cluster has back what their clients hold
+        self.consuming = BackgroundTasks()
         #: {number: connection}, those that are open
         self.connections: dict[int, OpenConnection] = {}
         self._connection_count = 0
@@ -85,7 +87,8 @@ class Home:
             self._drained.set_result(None)
 
     async def drain(self, limit_ms: int) -> None:
-        """End all connections, then the tasks. limit_ms: for receipts that are not out."""
+        """End all connections, then the tasks; consumers give back what their clients hold. limit_ms: for receipts that
+        are not out."""
         self._drained = asyncio.get_running_loop().create_future()
         for connection in list(self.connections.values()):
             connection.drain()
@@ -93,6 +96,7 @@ class Home:
         if self.connections:
             await self._drained
         cancel()
+        await self.consuming.ended()
         await self.tasks.close()
 
     def _close_all(self) -> None:
