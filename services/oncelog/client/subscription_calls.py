@@ -13,7 +13,6 @@ class SubscriptionRest:
     def __init__(self, client: AsyncClient, topic: TopicName, subscription: str, *, timeout_ms: int) -> None:
         """timeout_ms: of each call."""
         self._client = client
-        self._topic = topic
         self._path = f"{topic_path(topic)}/subscription/{quote(subscription, safe='')}"
         self._timeout_ms = timeout_ms
 
@@ -21,7 +20,7 @@ class SubscriptionRest:
         """The names of consumers that are connected, without those beyond the limit of a list. Raises
         SubscriptionNotFound, and DeadlineExceeded."""
         found = await rest(self._client, "GET", self._path, timeout_ms=self._timeout_ms)
-        return {each["consumer_name"] for each in found[str(self._topic)]["consumers"]}
+        return {each["consumer_name"] for described in found.values() for each in described["consumers"]}
 
     async def delete(self) -> None:
         """Raises Conflict while consumers are connected, SubscriptionNotFound, and DeadlineExceeded."""

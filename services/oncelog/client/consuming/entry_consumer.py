@@ -232,7 +232,7 @@ class EntryConsumer:
             if not runs:
                 break
             first = runs[0]
-            if self._driver.is_void(first.seek_epoch, first.generation):
+            if not self._driver.holds(runs):  # it was taken back while the message was joined
                 self._not_shown()
                 continue
             try:

@@ -1,6 +1,6 @@
 """The shell of a session of whole entries."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from oncelog.client.consuming.consumer_driver import ConsumerDriver
 from oncelog.client.network.network import Network
@@ -50,6 +50,11 @@ class EntryDriver(ConsumerDriver):
         self.feed(EntryWanted())
         handed, self._handed = self._handed, ()
         return handed
+
+    def holds(self, runs: Sequence[MessageRange]) -> bool:
+        """Whether these messages, which were taken, are all still held, in this delivery."""
+        held = self.core.messages.begun
+        return not any(self.is_void(run.seek_epoch, run.generation) or held.gaps(run.first, run.last) for run in runs)
 
     @property
     def held(self) -> tuple[IndexRange, ...]:

@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Iterable
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import pytest
@@ -20,10 +21,14 @@ from oncelog.client.gateways import (
 from oncelog.core import errors
 from oncelog.core.acks.changes import IndexRange
 from oncelog.core.delivery.events import AckRequested, FlowReported, StoredEntry
+from oncelog.core.formats.batch import PayloadFormat
+from oncelog.core.formats.entry import EntryKind
 from oncelog.core.ids import EntryId, Position, SeekEpoch
 from oncelog.core.sdk.consumer.index_set import IndexSet
 from oncelog.rpc.codecs.consumer_codec import OpenConsumer
+from oncelog.wire.owner_pb2 import ReadChunkAnswer
 from tests.cluster.until import until
+from tests.contract.sdk.consuming.test_chunk_join import CHUNKS, VALUE, entry_of, log_of_chunked
 from tests.contract.sdk.fakes.fake_cluster import FakeCluster
 from tests.contract.sdk.fakes.fake_topic import LEDGER
 
@@ -475,3 +480,81 @@ async def test_result_says_what_is_only_in_memory(client: oncelog.AsyncClient, c
     assert await consumer.ack(entry.ranges, entry.seek_epoch) == oncelog.AckResult(durable=False)
     acks = [each for each in cluster.consume.requests if isinstance(each, AckRequested) and each.ranges]
     assert [each.ranges for each in acks] == [ranges(0, 1, 2, 3)]
+
+
+# --- storage and chunks -----------------------------------------------------------------------------------------------
+
+
+async def test_storage_that_is_away_is_said_and_waited_for(client: oncelog.AsyncClient, cluster: FakeCluster) -> None:
+    """The consumer goes on by itself."""
+    await fill(client, 1)
+    cluster.consume.read_errors = [errors.LedgerUnavailable("later")]
+    consumer = await opened(client, permits=1)
+    with pytest.raises(errors.LedgerUnavailable):
+        await taken(consumer, 1)
+    assert consumer.failure is None
+    assert indexes(await taken(consumer, 1)) == four(0)
+
+
+async def test_subscription_that_is_deleted_ends_the_consumer(
+    client: oncelog.AsyncClient, cluster: FakeCluster
+) -> None:
+    """Also a call that waits, and what is acknowledged."""
+    await fill(client, 1)
+    consumer = await opened(client, permits=1)
+    (entry,) = await taken(consumer, 1)
+    waiting = asyncio.ensure_future(taken(consumer, 1))
+    acked = consumer.ack(entry.ranges, entry.seek_epoch)
+    cluster.owner.consumers.of(cluster.topic("flights")).delete("billing")
+    async with asyncio.timeout(DEADLINE_S):
+        with pytest.raises(errors.SubscriptionGone):
+            await waiting
+    with pytest.raises(errors.SubscriptionGone):
+        consumer.ack(entry.ranges, entry.seek_epoch)
+    await asyncio.wait([acked], timeout=DEADLINE_S)
+    assert acked.done()
+
+
+def part(cluster: FakeCluster, entry_id: int) -> ReadChunkAnswer:
+    topic_id = cluster.topic("flights").topic_id
+    return ReadChunkAnswer(entry=entry_of(EntryKind.CHUNK, entry_id, CHUNKS[entry_id], topic=topic_id))
+
+
+async def test_message_in_chunks_comes_joined(client: oncelog.AsyncClient, cluster: FakeCluster) -> None:
+    """What is behind it waits."""
+    await log_of_chunked(cluster, client, {1})
+    cluster.knobs.chunk = partial(part, cluster)
+    consumer = await opened(client, permits=100)
+    entries = await taken(consumer, 3)
+    assert indexes(entries) == [[0], [1], [2]]
+    assert entries[1].whole.stored.batch.payload_format == PayloadFormat.COLUMNS
+    assert VALUE in bytes(entries[1].whole.stored.body)
+
+
+async def test_message_whose_chunks_are_gone_is_passed_over(client: oncelog.AsyncClient, cluster: FakeCluster) -> None:
+    """It was trimmed. It has used no permit."""
+    await log_of_chunked(cluster, client, {0})
+    cluster.knobs.chunk = lambda _: ReadChunkAnswer(trimmed=True)
+    consumer = await opened(client, permits=2)
+    assert indexes(await taken(consumer, 2)) == [[1], [2]]
+
+
+async def test_message_that_is_taken_back_while_it_is_joined_does_not_come(
+    client: oncelog.AsyncClient, cluster: FakeCluster
+) -> None:
+    """Another consumer has it, or it comes again: here, because the client wants everything again."""
+    await log_of_chunked(cluster, client, {1})
+    joins: list[int] = []
+
+    def answer(entry_id: int) -> ReadChunkAnswer:
+        joins.append(entry_id)
+        if len(joins) < 3:
+            raise errors.ServiceUnavailable("later")
+        return part(cluster, entry_id)
+
+    cluster.knobs.chunk = answer
+    consumer = await opened(client, permits=100)
+    assert indexes(await taken(consumer, 1)) == [[0]]
+    assert consumer.take() is None
+    await consumer.redeliver()
+    assert indexes(await taken(consumer, 3)) == [[0], [1], [2]]
