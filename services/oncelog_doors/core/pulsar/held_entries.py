@@ -53,7 +53,7 @@ class HeldEntry(Generic[E]):
         self.acking: list[tuple[int, Ranges]] = []
 
     def ranges(self, bits: int) -> Ranges:
-        return ranges_of_bits(self.sends, bits)
+        return self.sends if bits == all_bits(self.count) else ranges_of_bits(self.sends, bits)
 
     @property
     def may_be_named_again(self) -> bool:

@@ -22,7 +22,7 @@ Left out: acknowledgements of a former connection are ignored, also cumulative o
 """
 
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from enum import Enum, auto
 from typing import Generic, TypeVar
@@ -184,7 +184,7 @@ class Outstanding(Generic[E]):
             may_go = arrived.ranges if held is None else _sent_again(held, arrived.ranges)
             if may_go:
                 self._arrivals.take_first(may_go)
-                return self._prepare(arrived._replace(ranges=may_go), held)
+                return self._prepare(arrived if may_go == arrived.ranges else arrived._replace(ranges=may_go), held)
             assert held is not None, "what is not held may go"
             if held.state is State.BACK and not held.acking:
                 self.must_close = True
@@ -218,7 +218,8 @@ class Outstanding(Generic[E]):
             self._highest = position
         else:
             self._sorted = False
-        held = self._table[position] = HeldEntry[E](position, sends)
+        held: HeldEntry[E] = HeldEntry(position, sends)
+        self._table[position] = held
         return held
 
     def may_go(self, outgoing: Outgoing[E]) -> bool:
@@ -347,7 +348,8 @@ class Outstanding(Generic[E]):
             acknowledged: dict[Position, Ranges] = {}
             for held, ranges in taken.parts:
                 self.unacknowledged -= size_of(ranges)
-                acknowledged[held.position] = joined((*acknowledged.get(held.position, ()), *ranges))
+                earlier = acknowledged.get(held.position)
+                acknowledged[held.position] = ranges if earlier is None else joined((*earlier, *ranges))
             self._arrivals.drop(acknowledged)
             for position in acknowledged:
                 self._settle(self._table[position], ticket)
@@ -406,7 +408,7 @@ class Outstanding(Generic[E]):
         before, else it goes out in front of the redelivered messages."""
         self.consumer_epoch = max(self.consumer_epoch, consumer_epoch)
         nack: list[IndexRange] = []
-        for held in self._in_order():
+        for held in list(self._in_order()):
             if held.state is State.BACK:
                 continue
             nack += held.ranges(held.left)
@@ -460,12 +462,12 @@ class Outstanding(Generic[E]):
             unreadable=entries,
         )
 
-    def _in_order(self) -> list[HeldEntry[E]]:
+    def _in_order(self) -> Iterable[HeldEntry[E]]:
         """The table, in the order of the log."""
         if not self._sorted:
             self._table = dict(sorted(self._table.items()))
             self._sorted = True
-        return list(self._table.values())
+        return self._table.values()
 
 
 def _sent_again(held: HeldEntry[E], ranges: Ranges) -> Ranges:

@@ -29,13 +29,17 @@ FREE, HERE, ELSEWHERE, DONE = "free", "here", "elsewhere", "acknowledged"
 
 @dataclass
 class Delivered:
-    """As the client has it. places: the message of each batch_index."""
+    """As the client has it. places: the message of each batch_index. named: its acknowledged messages."""
 
     entry: int
     places: list[int]
     shown: set[int]
     processed: set[int] = field(default_factory=set)
-    acknowledged: bool = False
+    named: set[int] = field(default_factory=set)
+
+    @property
+    def acknowledged(self) -> bool:
+        return self.named == self.shown
 
 
 class World:
@@ -46,7 +50,6 @@ class World:
         self.keeps_order, self.cumulative, self.sets, self.honest = keeps_order, cumulative, sets, honest
         self.processed: set[int] = set()
         self.requests = 0
-        self.sent_anything = False
         self.connect()
 
     def connect(self) -> None:
@@ -98,7 +101,6 @@ class World:
         self.live[out.arrived.entry] = set(shown)
         self.had |= shown
         self.sent += len(shown)
-        self.sent_anything = True
         self.deliveries.append(Delivered(out.arrived.entry, places, shown))
 
     def pass_on(self, number: int) -> None:
@@ -114,14 +116,13 @@ class World:
         one.processed.update(chosen)
         self.processed.update(chosen)
         if one.processed == one.shown:
-            one.acknowledged = True
-            self.ack(NamedId(5, one.entry))
+            one.named |= self.ack(one.shown, NamedId(5, one.entry))
         elif self.sets and number & 1:
             clear = set(chosen) if number & 2 else one.processed
             size = len(one.places) if number & 4 else 0
-            self.ack(NamedId(5, one.entry, ack_set=words(one.places, clear), batch_size=size))
+            one.named |= self.ack(clear, NamedId(5, one.entry, ack_set=words(one.places, clear), batch_size=size))
         elif number & 8 and not self.sets:
-            self.ack(NamedId(5, one.entry, one.places.index(chosen[0])))
+            one.named |= self.ack({chosen[0]}, NamedId(5, one.entry, one.places.index(chosen[0])))
 
     def acknowledge_up_to(self, number: int) -> None:
         one = self.pick(number)
@@ -130,20 +131,21 @@ class World:
         earlier = {i for each in self.deliveries if each.entry < one.entry for i in each.shown}
         upto = one.places[: 1 + number % len(one.places)]
         kind = number >> 8 & 3
-        named = NamedId(5, one.entry)
+        id_ = NamedId(5, one.entry)
         if kind == 0:
-            named, upto = NamedId(5, one.entry - 1 if one.entry else 2**64 - 1), []
+            id_, upto = NamedId(5, one.entry - 1 if one.entry else 2**64 - 1), []
         elif kind == 1 and self.sets:
-            named = NamedId(5, one.entry, ack_set=words(one.places, set(upto)))
+            id_ = NamedId(5, one.entry, ack_set=words(one.places, set(upto)))
         elif kind == 2:
-            named = NamedId(5, one.entry, len(upto) - 1)
+            id_ = NamedId(5, one.entry, len(upto) - 1)
         else:
             upto = [i for each in self.deliveries if each.entry == one.entry for i in each.shown]
-        self.processed |= earlier | (set(upto) & self.had)
+        means = earlier | (set(upto) & self.had)
+        self.processed |= means
+        named = self.ack(means, id_, cumulative=True)
         for each in self.deliveries:
-            each.processed |= each.shown & (earlier | set(upto))
-            each.acknowledged = each.acknowledged or each.shown <= earlier | set(upto)
-        self.ack(named, cumulative=True)
+            each.processed |= each.shown & means
+            each.named |= each.shown & named
 
     def settle(self, number: int) -> None:
         """The log has made an acknowledgement durable."""
@@ -208,11 +210,12 @@ class World:
             (), (0,), (-1,), (2**63,), (number, 0), (0,) * 3000, (1,) * 1025, (-(2**63),), (number & 7,)
         ]  # fmt: skip
         one = NamedId(5 + (number >> 4) % 2, entry, number % 7 - 2, sets[number % len(sets)], (number >> 5) % 6 - 1)
-        self.ack(one, NamedId(2**64 - 1, 2**64 - 1), one, NamedId(5, entry), cumulative=number % 11 == 0)
+        self.ack(set(), one, NamedId(2**64 - 1, 2**64 - 1), one, NamedId(5, entry), cumulative=number % 11 == 0)
 
     # --- helpers ------------------------------------------------------------------------------------------------------
 
-    def ack(self, *ids: NamedId, cumulative: bool = False) -> None:
+    def ack(self, means: set[int], *ids: NamedId, cumulative: bool = False) -> set[int]:
+        """means: by the client. Returns the same; nothing if the answer is that some of it comes again."""
         self.requests += 1
         self.expected.add(self.requests)
         decision = self.table.acknowledge(AckAsked(ids, cumulative, self.requests))
@@ -227,6 +230,7 @@ class World:
             self.tickets[decision.ticket] = messages
             self.in_flight |= messages
         self.answered(decision.answers)
+        return set() if decision.ignored else set(means)
 
     def answered(self, answers: Iterable[tuple[int, object]]) -> None:
         for request_id, _refusal in answers:
@@ -264,9 +268,8 @@ class World:
             self.send(0)
             for one in self.deliveries:
                 if self.live.get(one.entry) and not one.acknowledged:
-                    one.acknowledged = True
                     self.processed |= one.shown
-                    self.ack(NamedId(5, one.entry))
+                    one.named |= self.ack(one.shown, NamedId(5, one.entry))
             while self.tickets and not self.table.must_close:
                 self.settle(0)
             self.check()
