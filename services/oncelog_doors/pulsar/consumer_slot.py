@@ -19,7 +19,7 @@ from functools import partial
 from typing import Literal, Protocol
 
 from oncelog.core.acks.changes import IndexRange
-from oncelog.core.errors import CorruptEntry, OncelogError
+from oncelog.core.errors import CorruptEntry, MessageTooLarge, OncelogError
 from oncelog.core.ids import SeekEpoch
 from oncelog.core.names import TopicName
 from oncelog_doors.core.pulsar.acknowledgements import (
@@ -103,11 +103,9 @@ class ConsumerSlot:
         self._task: asyncio.Task[None] | None = None
 
     def begin(self) -> None:
-        task = self._around.consuming.start(
-            self._run(), what=f"a consumer of {self._asked.subscription} on {self.topic}"
-        )
-        self._task = task
-        task.add_done_callback(lambda _: self._over.ended(self))
+        what = f"a consumer of {self._asked.subscription} on {self.topic}"
+        self._task = self._around.consuming.start(self._run(), what=what)
+        self._task.add_done_callback(lambda _: self._over.ended(self))
 
     # --- opening and delivering ---------------------------------------------------------------------------------------
 
@@ -211,8 +209,9 @@ class ConsumerSlot:
                 return None
             try:
                 taken = port.take()
-            except CorruptEntry as error:  # it stays unacknowledged
+            except (CorruptEntry, MessageTooLarge) as error:  # its messages stay unacknowledged
                 _LOG.error("%s: %s", self.topic, error)
+                self._around.counts.undeliverable += 1
                 continue
             if taken is None:
                 self._is_empty = True
@@ -242,7 +241,7 @@ class ConsumerSlot:
                 len(raw.body), lambda top: delivery_of(raw, top) if sends is None else part_of(raw, sends, top)
             )
         except OncelogError as error:
-            self._table.recalled(outgoing.arrived.ranges)
+            self._recalled(outgoing.arrived.ranges)
             self._give_up(port, taken, error)
             return None
         return made._replace(messages=outgoing.messages)
@@ -293,7 +292,9 @@ class ConsumerSlot:
             self._changed()
 
     def _recalled(self, ranges: Sequence[IndexRange]) -> None:
-        self._table.recalled(ranges)
+        later = self._table.recalled(ranges).later
+        if later and self._port is not None:
+            self._port.nack(later, delay_ms=LATER_DELAY_MS)
         self._changed()
 
     def _sought(self, seek_epoch: SeekEpoch) -> None:

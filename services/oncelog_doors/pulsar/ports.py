@@ -137,8 +137,8 @@ class ConsumerPort(Protocol):
         """So many messages may be delivered in all since it was opened."""
 
     def take(self) -> TakenEntry | None:
-        """The next delivery; None when none is here. Raises CorruptEntry for one that cannot be read, once; another
-        OncelogError at each call, if there is no going on."""
+        """The next delivery; None when none is here. Raises CorruptEntry and MessageTooLarge, once, for one that cannot
+        be read: its messages stay unacknowledged. Raises another OncelogError if there is no going on."""
 
     async def arrival(self) -> None:
         """Return when a delivery may be here. Raises OncelogError: a retriable one, after which it may wait again, or

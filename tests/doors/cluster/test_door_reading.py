@@ -16,6 +16,7 @@ from tests.doors.cluster.door_client import (
     NOT_FOUND,
     UNAUTHORIZED,
     Place,
+    batch,
     connected,
     published,
     received,
