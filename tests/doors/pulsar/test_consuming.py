@@ -96,7 +96,7 @@ async def test_part_of_an_entry_is_a_batch_of_its_own() -> None:
 
 
 @pytest.mark.asyncio
-@pytest.mark.hazard("partly-delivered-mask")
+@pytest.mark.hazard("mask-that-is-swallowed")
 async def test_mask_is_sent_to_a_client_that_has_sent_one() -> None:
     """It has acknowledged one message of three; the whole entry comes again, and the mask hides that one."""
     async with door_world() as world, raw_client(world.port) as client:
@@ -248,7 +248,7 @@ async def test_acknowledgement_inside_of_a_transaction_is_refused() -> None:
 
 
 @pytest.mark.asyncio
-@pytest.mark.hazard("undecodable-is-acknowledged")
+@pytest.mark.hazard("ack-of-the-unreadable")
 async def test_what_a_client_cannot_read_comes_again_later() -> None:
     """It is not acknowledged, as it would be on Pulsar, but counted."""
     async with door_world() as world, raw_client(world.port) as client:
