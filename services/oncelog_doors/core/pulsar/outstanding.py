@@ -204,7 +204,7 @@ class Outstanding(Generic[E]):
             self._given_back -= 1
             if held.sends != arrived.ranges and not masks:
                 held.recount(arrived.ranges)
-        held.is_part = held.is_part or arrived.ranges != whole
+        held.is_part = arrived.ranges != whole
         self._numbers += 1
         held.number, held.arrived, held.state, held.recalled = self._numbers, arrived, State.PREPARED, 0
         held.left = bits_of_ranges(held.sends, arrived.ranges)

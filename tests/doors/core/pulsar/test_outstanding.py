@@ -303,6 +303,18 @@ def test_an_entry_that_is_acknowledged_while_its_bytes_are_made_is_not_sent() ->
     assert (sent(table), table.unsent, table.unacknowledged) == ([], 10, 0)
 
 
+def test_bytes_that_were_made_before_a_recall_do_not_go_for_a_later_delivery() -> None:
+    table = shared()
+    arrive(table, 1, [0, 1])
+    old = table.next()
+    table.recalled([IndexRange(10, 11)])
+    arrive(table, 1, [0])
+    new = table.next()
+    assert old is not None
+    assert new is not None
+    assert (table.may_go(old), table.may_go(new), table.unacknowledged) == (False, True, 1)
+
+
 def test_ids_of_entries_that_were_not_sent_yet_name_nothing() -> None:
     """Their client cannot have seen them."""
     table = shared()
