@@ -151,6 +151,19 @@ async def open_entry_reader(
     return reader
 
 
+async def topics_of(client: AsyncClient, namespace: str, *, timeout_ms: int) -> list[tuple[str, int]]:
+    """The topics of a namespace, sorted, each with the number of its partitions, 0 if it is not partitioned. Partitions
+    themselves are not listed. timeout_ms: of one service; it reads a record for each topic.
+
+    Raises:
+        InvalidName, NamespaceNotFound, PermissionDenied: `namespace` is tenant/namespace.
+        ServiceUnavailable, DeadlineExceeded: no metadata service has answered.
+    """
+    lookup = network_of(client).lookup
+    found = await lookup.ask(TOPICS, TopicsRequest(namespace=namespace), timeout_ms=timeout_ms)
+    return [(each.topic, each.partitions) for each in found.topics]
+
+
 async def open_entry_consumer(
     client: AsyncClient,
     topic: str,
@@ -205,16 +218,3 @@ async def open_entry_consumer(
     consumer = EntryConsumer(name, settings, network, calls, callbacks)
     await consumer.open(start, create=create, timeout_ms=None if timeout is None else max(1, int(timeout * 1000)))
     return consumer
-
-
-async def topics_of(client: AsyncClient, namespace: str, *, timeout_ms: int) -> list[tuple[str, int]]:
-    """The topics of a namespace, sorted, each with the number of its partitions, 0 if it is not partitioned. Partitions
-    themselves are not listed. timeout_ms: of one service; it reads a record for each topic.
-
-    Raises:
-        InvalidName, NamespaceNotFound, PermissionDenied: `namespace` is tenant/namespace.
-        ServiceUnavailable, DeadlineExceeded: no metadata service has answered.
-    """
-    lookup = network_of(client).lookup
-    found = await lookup.ask(TOPICS, TopicsRequest(namespace=namespace), timeout_ms=timeout_ms)
-    return [(each.topic, each.partitions) for each in found.topics]

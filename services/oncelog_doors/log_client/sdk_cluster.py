@@ -9,37 +9,42 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Literal
+from urllib.parse import quote
 
 from oncelog.client.client import AsyncClient, network_of
 from oncelog.client.gateways import PackedProducer, create_packed_producer, topics_of
 from oncelog.client.network.lookup import partitions_in
-from oncelog.client.rest_calls import rest
+from oncelog.client.rest_calls import rest, topic_path
 from oncelog.core.access import Caller, Right
 from oncelog.core.errors import InvalidArgument, InvariantViolated, ProducerBusy, TopicNotFound
 from oncelog.core.formats.client_token import decode_token
-from oncelog.core.names import NamespaceName, TopicName
+from oncelog.core.names import NamespaceName, TopicName, check_part
 from oncelog.runtime.security import Security
 from oncelog.runtime.tokens import SCHEME
 from oncelog_doors.core.pulsar.message_ids import Start
 from oncelog_doors.core.pulsar.openings import NO_TOKEN
+from oncelog_doors.core.pulsar.subscribing import Subscription
 from oncelog_doors.core.pulsar.topic_lists import NamedTopic
 from oncelog_doors.core.shared.lookup_rights import may_create, require_creation
 from oncelog_doors.core.shared.reading_rights import require_right
 from oncelog_doors.core.shared.window_shares import WindowShares
 from oncelog_doors.log_client.client_policies import RulesOfTopic, policies_of
 from oncelog_doors.log_client.client_producer import ClientProducer
-from oncelog_doors.log_client.log_reader import LogReader, Rights, open_log_reader
+from oncelog_doors.log_client.log_consumer import LogConsumer, open_log_consumer
+from oncelog_doors.log_client.log_reader import LogReader, open_log_reader
 from oncelog_doors.log_client.namespace_answers import NamespaceAnswers
 from oncelog_doors.log_client.namespace_grants import Grants, NamespaceGrants
+from oncelog_doors.log_client.rights import Rights
 from oncelog_doors.log_client.stored_contents import StoredContents
 from oncelog_doors.log_client.topic_schemas import TopicSchemas
-from oncelog_doors.pulsar.ports import ProvedCaller
+from oncelog_doors.pulsar.ports import ConsumerCallbacks, ProvedCaller
 
 READERS_BYTES = 256 * 1024 * 1024
 #: Of reading the rights of a namespace. Clients wait 30 s for a look-up, and repeat it.
 _RIGHTS_TIMEOUT_MS = 10_000
 #: Of a list of topics: a service reads a record for each of them.
 _LIST_TIMEOUT_MS = 20_000
+_CREATION_TIMEOUT_MS = 10_000
 
 
 class SdkCluster:
@@ -146,9 +151,32 @@ class SdkCluster:
         rules = RulesOfTopic(partial(policies_of, self._client, topic))
         return ClientProducer(producer, rules, StoredContents(self._client, str(topic), tasks), tasks)
 
+    async def ensure_subscription(self, topic: TopicName, caller: Caller, name: str) -> None:
+        creates = await Rights(caller, topic, self._grants).check(may_create=True)
+        await network_of(self._client).lookup.find(topic, create=creates)
+        path = f"{topic_path(topic)}/subscription/{quote(check_part(name, field='subscription'), safe='')}"
+        start = {"start": {"position": "earliest"}}
+        await rest(self._client, "PUT", path, start, may_exist=True, timeout_ms=_CREATION_TIMEOUT_MS)
+
     async def open_reader(self, topic: TopicName, caller: Caller, start: Start, *, may_create: bool) -> LogReader:
         rights = Rights(caller, topic, self._grants)
         return await open_log_reader(self._client, rights, start, self._windows, may_create=may_create)
+
+    async def open_consumer(
+        self,
+        topic: TopicName,
+        caller: Caller,
+        name: str,
+        consumer_name: str,
+        subscription: Subscription,
+        callbacks: ConsumerCallbacks,
+        *,
+        may_create: bool,
+    ) -> LogConsumer:
+        rights = Rights(caller, topic, self._grants)
+        return await open_log_consumer(
+            self._client, rights, name, consumer_name, subscription, callbacks, may_create=may_create
+        )
 
 
 def _is_ours(token: int) -> bool:

@@ -26,6 +26,7 @@ from oncelog_doors.core.pulsar.send_budget import BudgetEffect, ProducerKey
 from oncelog_doors.core.pulsar.server_errors import Refusal, ServerError, refusal_of
 from oncelog_doors.pulsar import replies
 from oncelog_doors.pulsar.commands import command
+from oncelog_doors.pulsar.consumers import Consumers
 from oncelog_doors.pulsar.frames import (
     Buffer,
     Frame,
@@ -37,9 +38,8 @@ from oncelog_doors.pulsar.frames import (
 from oncelog_doors.pulsar.home import Home
 from oncelog_doors.pulsar.not_offered import declined, is_not_offered
 from oncelog_doors.pulsar.paced_requests import PacedRequests
-from oncelog_doors.pulsar.ports import ProducerPort, ProvedCaller
+from oncelog_doors.pulsar.ports import Holder, ProvedCaller
 from oncelog_doors.pulsar.producer_slot import ProducerSlot
-from oncelog_doors.pulsar.readers import Readers
 from oncelog_doors.pulsar.schema_checks import SchemaChecks, schema_of
 from oncelog_doors.pulsar.token_watch import TokenWatch
 from oncelog_doors.pulsar.topic_requests import TopicRequests
@@ -58,14 +58,14 @@ PRODUCERS_MAX = 1000
 
 
 class Connection(asyncio.Protocol):
-    """It has the forms of `producer_slot.Surroundings`, `reader_slot.ReaderSurroundings`, `topic_requests.Asking`
+    """It has the forms of `producer_slot.Surroundings`, `entry_sender.ConsumerSurroundings`, `topic_requests.Asking`
     and `schema_checks.Checking`."""
 
     def __init__(self, home: Home) -> None:
         self.home = home
         self.number = home.next_connection()
         self.cluster, self.timers, self.budget = home.cluster, home.timers, home.budget
-        self.due, self.tasks, self.counts = home.due, home.tasks, home.counts
+        self.due, self.tasks, self.consuming, self.counts = home.due, home.tasks, home.consuming, home.counts
         self.caller: Caller = UNCHECKED
         self.family = ClientFamily.UNKNOWN
         self.peer = self.address = ""
@@ -73,9 +73,9 @@ class Connection(asyncio.Protocol):
         self._is_admitted = self._spoke = self._is_connected = self._draining = False
         self.slots: dict[int, ProducerSlot] = {}
         self.wants_broker_entry = False
-        self.readers = Readers(self)
+        self.consumers = Consumers(self)
         self._topics = TopicRequests(self)
-        self._checks = SchemaChecks(self, partial(self.readers.handle, "subscribe"))
+        self._checks = SchemaChecks(self, partial(self.consumers.handle, "subscribe"))
         self._reader = FrameReader()
         self._admitted: Admitted | None = None
         self._paced = PacedRequests(self, self.timers, home.pace)
@@ -84,7 +84,7 @@ class Connection(asyncio.Protocol):
         #: why nothing is read
         self._held: set[str] = set()
         self._liveness = Liveness(self.timers.now_ms())
-        self._wanted: list[ProducerPort] = []
+        self._wanted: list[Holder] = []
         self._cancel_timer: Callable[[], None] | None = None
         self._cancel_unsent: Callable[[], None] | None = None
         self._cancel_abort: Callable[[], None] | None = None
@@ -134,7 +134,7 @@ class Connection(asyncio.Protocol):
             self._cancel_unsent()
             self._cancel_unsent = None
         self.release("unsent")
-        self.readers.read_again()
+        self.consumers.read_again()
 
     @property
     def unsent_bytes(self) -> int:
@@ -147,13 +147,14 @@ class Connection(asyncio.Protocol):
         return "unsent" not in self._held
 
     def connection_lost(self, error: Exception | None) -> None:
+        client_lost = not self._closed
         self._ended()
         for cancel in (self._cancel_timer, self._cancel_unsent, self._cancel_abort):
             if cancel is not None:
                 cancel()
         for slot in list(self.slots.values()):
             slot.disconnected()
-        self.readers.disconnected()
+        self.consumers.disconnected(client_lost=client_lost)
         if self._is_admitted:
             self.home.admissions.gone(self.address, self._role)
             if not self._is_connected and self._spoke:
@@ -232,9 +233,9 @@ class Connection(asyncio.Protocol):
             case "close_consumer":
                 self._paced.forget(("consumer", body.consumer_id))
                 self._checks.forget(body.consumer_id)
-                self.readers.handle(name, body)
-            case _ if self.readers.handles(name):
-                self.readers.handle(name, body)
+                self.consumers.handle(name, body)
+            case _ if self.consumers.handles(name):
+                self.consumers.handle(name, body)
             case _ if is_not_offered(name):
                 answer = declined(name, body)
                 if answer is not None:
@@ -359,11 +360,10 @@ class Connection(asyncio.Protocol):
             token=asked.topic_epoch if name is not None else 0,
             shared=asked.access == Producer.SHARED,
             transactions=asked.transactions,
-            initial_subscription=bool(asked.initial_subscription),
         )
         slot = ProducerSlot(
             self, ProducerKey(self.number, self.home.next_opening()), topic, name, request,
-            producer_id=asked.producer_id, request_id=asked.request_id,
+            producer_id=asked.producer_id, request_id=asked.request_id, subscription=asked.initial_subscription,
             schema=schema_of(asked.schema) if asked.HasField("schema") else None,
         )  # fmt: skip
         self.slots[asked.producer_id] = slot
@@ -378,8 +378,8 @@ class Connection(asyncio.Protocol):
 
     # --- life ---------------------------------------------------------------------------------------------------------
 
-    def wanted(self, port: ProducerPort) -> None:
-        self._wanted.append(port)
+    def wanted(self, holder: Holder) -> None:
+        self._wanted.append(holder)
         self._perform_liveness(self._liveness.wanted(self.timers.now_ms()))
 
     def _perform_liveness(self, effects: list[LivenessEffect]) -> None:
@@ -389,8 +389,8 @@ class Connection(asyncio.Protocol):
                     self.write(command(ping=Ping()))
                     self._watch()
                 case SayAlive():
-                    for port in self._wanted:
-                        port.holder_lives()
+                    for holder in self._wanted:
+                        holder.holder_lives()
                     self._wanted.clear()
                 case Drop():
                     self.fail(effect.reason)

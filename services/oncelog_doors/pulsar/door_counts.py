@@ -24,7 +24,9 @@ class DoorCounts:
         self.connections_refused = 0
         #: of readers and consumers, repeated ones too
         self.messages_out = self.bytes_out = 0
-        #: entries that no client can be sent: damaged ones, messages in chunks. A reader that comes back counts again.
+        #: ids that were acknowledged, and name nothing that their consumer holds
+        self.acks_ignored = 0
+        #: entries that a client could not read, or that could not be made for it
         self.undeliverable = 0
         #: {name of an error code: answers with it}
         self.refusals: Counter[str] = Counter()

@@ -29,7 +29,7 @@ class OpenConnection(Protocol):
         """{producer id: producer}"""
 
     @property
-    def readers(self) -> Sized:
+    def consumers(self) -> Sized:
         """Readers and consumers."""
 
     @property
@@ -66,6 +66,8 @@ class Home:
         self.pace = Pace()
         self.counts = DoorCounts()
         self.tasks = BackgroundTasks()
+        #: of consumers, which end with their connections, once the cluster has back what their clients hold
+        self.consuming = BackgroundTasks()
         #: {number: connection}, those that are open
         self.connections: dict[int, OpenConnection] = {}
         self._connection_count = 0
@@ -89,7 +91,8 @@ class Home:
             self._drained.set_result(None)
 
     async def drain(self, limit_ms: int) -> None:
-        """End all connections, then the tasks. limit_ms: for receipts that are not out."""
+        """End all connections, then the tasks; consumers give back what their clients hold. limit_ms: for receipts that
+        are not out."""
         self._drained = asyncio.get_running_loop().create_future()
         for connection in list(self.connections.values()):
             connection.drain()
@@ -97,6 +100,7 @@ class Home:
         if self.connections:
             await self._drained
         cancel()
+        await self.consuming.ended()
         await self.tasks.close()
 
     def _close_all(self) -> None:
@@ -133,4 +137,4 @@ class Home:
 
     @property
     def consumer_count(self) -> int:
-        return sum(len(connection.readers) for connection in self.connections.values())
+        return sum(len(connection.consumers) for connection in self.connections.values())

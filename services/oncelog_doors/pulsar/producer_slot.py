@@ -82,7 +82,9 @@ class ProducerSlot:
         producer_id: int,
         request_id: int,
         schema: Schema | None = None,
+        subscription: str = "",
     ) -> None:
+        """subscription: is to be there before the first message is; empty: none."""
         self.key = key
         self.topic = topic
         self.producer_id = producer_id
@@ -92,6 +94,7 @@ class ProducerSlot:
         self._schema = schema
         self._schema_version = b""
         self._token = request.token
+        self._subscription = "" if request.token else subscription
         self._opening = ProducerOpening(request, around.family, around.timers.now_ms())
         self._asking: asyncio.Task[None] | None = None
         self._cancel_deadline: Callable[[], None] | None = None
@@ -138,6 +141,8 @@ class ProducerSlot:
             # First: a producer whose schema is refused takes the name from no other one.
             if self._schema is not None:
                 self._schema_version = await around.cluster.schemas.store(self.topic, around.caller, self._schema)
+            if self._subscription:
+                await around.cluster.ensure_subscription(self.topic, around.caller, self._subscription)
             port = await around.cluster.open_producer(
                 self.topic, around.caller, name=self._name, token=ask.token, epoch=ask.epoch, wanted=self._wanted
             )

@@ -11,9 +11,10 @@ from oncelog.core.access import UNCHECKED, Caller
 from oncelog.core.errors import CorruptEntry, PermissionDenied, ReaderClosed, ServiceUnavailable
 from oncelog.core.names import TopicName
 from oncelog.runtime.tasks import BackgroundTasks
-from oncelog_doors.log_client.log_reader import LogReader, Rights
+from oncelog_doors.log_client.log_reader import LogReader
 from oncelog_doors.log_client.namespace_answers import NamespaceAnswers
 from oncelog_doors.log_client.namespace_grants import Grants, NamespaceGrants
+from oncelog_doors.log_client.rights import Rights
 from tests.cluster.until import until
 from tests.doors.core.pulsar.stored_batches import columns, of_client, stored
 

@@ -18,13 +18,15 @@ from oncelog.core.errors import (
 )
 from oncelog.core.ids import EntryId, LedgerId, Position, SequenceId
 from oncelog.core.names import NamespaceName, TopicName, parse_topic
-from oncelog_doors.core.pulsar.message_ids import Start
+from oncelog_doors.core.pulsar.message_ids import FromFirst, Start
+from oncelog_doors.core.pulsar.subscribing import Subscription
 from oncelog_doors.core.pulsar.topic_lists import NamedTopic
 from oncelog_doors.core.pulsar.verdicts import Ids, Known, Rejected, TopicRules, verdict_on
-from oncelog_doors.pulsar.ports import Decided, ProvedCaller
+from oncelog_doors.pulsar.ports import ConsumerCallbacks, Decided, ProvedCaller
 from tests.doors.pulsar.bytes_of_clients import checksum_matches
 from tests.doors.pulsar.fake_log import FakeLog, FakeReader
 from tests.doors.pulsar.fake_schemas import FakeSchemas
+from tests.doors.pulsar.fake_subscriptions import FakeConsumer, FakeSubscription, attach
 
 
 class Prepared(NamedTuple):
@@ -178,6 +180,27 @@ class FakeCluster:
         log.starts.append(start)
         log.readers.append(FakeReader(log, start))
         return log.readers[-1]
+
+    async def open_consumer(
+        self,
+        topic: TopicName,
+        caller: Caller,
+        name: str,
+        consumer_name: str,
+        subscription: Subscription,
+        callbacks: ConsumerCallbacks,
+        *,
+        may_create: bool,
+    ) -> FakeConsumer:
+        await self.owner_answers.wait()
+        if not may_create and str(topic) not in self.logs:
+            raise TopicNotFound(f"there is no topic {topic}")
+        log = self.log(str(topic))
+        return attach(log.subscriptions, log.batches, name, consumer_name, subscription, callbacks)
+
+    async def ensure_subscription(self, topic: TopicName, caller: Caller, name: str) -> None:
+        log = self.log(str(topic))
+        log.subscriptions.setdefault(name, FakeSubscription(log.batches, FromFirst()))
 
     def topic(self, name: str) -> FakeTopic:
         return self.topics.setdefault(str(parse_topic(name)), FakeTopic())

@@ -21,7 +21,15 @@ from oncelog.client.reading.entry_reader import EntryStart, WholeEntry
 from oncelog.client.values.messages import StoredBatch
 from oncelog.core.acks.changes import IndexRange
 from oncelog.core.delivery.events import COUNTED_MAX
-from oncelog.core.errors import Conflict, CorruptEntry, DeadlineExceeded, EntriesLost, LedgerUnavailable, OncelogError
+from oncelog.core.errors import (
+    Conflict,
+    CorruptEntry,
+    DeadlineExceeded,
+    EntriesLost,
+    LedgerUnavailable,
+    MessageTooLarge,
+    OncelogError,
+)
 from oncelog.core.ids import EntryId, Generation, LedgerId, Position, SeekEpoch
 from oncelog.core.names import TopicName
 from oncelog.core.sdk.consumer.events import ConsumerSettings, MessageRange
@@ -222,9 +230,9 @@ class EntryConsumer:
         """The next delivery; None when none was received. The consumer holds its messages until they are acknowledged,
         negatively acknowledged or recalled.
 
-        Raises CorruptEntry, once for each delivery, for an entry whose bytes are damaged: its messages stay
-        unacknowledged, and the next call goes on behind it. Raises UnknownFormat and MessageTooLarge at each call, and
-        the error that ended the consumer.
+        Raises CorruptEntry and MessageTooLarge, once for each delivery, for an entry that cannot be opened: its
+        messages stay unacknowledged, and the next call goes on behind it. Raises UnknownFormat at each call, and the
+        error that ended the consumer.
         """
         self._check_open()
         while not self._restarting:
@@ -240,7 +248,7 @@ class EntryConsumer:
             except ChunksTrimmed:
                 self._not_shown()
                 continue
-            except CorruptEntry:
+            except (CorruptEntry, MessageTooLarge):
                 self._not_shown()
                 self._driver.chunks.end()  # a chunk may be readable when the message is delivered again
                 raise
