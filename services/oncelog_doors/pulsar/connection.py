@@ -66,7 +66,7 @@ class Connection(asyncio.Protocol):
         self.home = home
         self.number = home.next_connection()
         self.cluster, self.timers, self.budget = home.cluster, home.timers, home.budget
-        self.due, self.tasks = home.due, home.tasks
+        self.due, self.tasks, self.sends = home.due, home.tasks, home.sends
         self.caller: Caller = UNCHECKED
         self.family = ClientFamily.UNKNOWN
         self.peer = self.address = ""
