@@ -24,7 +24,7 @@ WIRES = $(sort $(patsubst proto/%/,%,$(dir $(PROTOS))))
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup proto guarantees lint measure format test test-core test-doors test-effects test-spark test-lab test-changed test-steady proofs sim demo spark-proof jobs-proof fault-proof effects-proof effects-comparison copier-proof pulsar-java-proof verdicts-proof upgrade-proof retention-proof ledgers-proof records-proof console-proof smoke smoke-storage smoke-spark chaos bench images dist lock clean tools tools-java how-long
+.PHONY: help setup proto guarantees lint measure format test test-core test-doors test-effects test-spark test-lab test-changed test-steady proofs sim demo spark-proof jobs-proof fault-proof effects-proof effects-comparison copier-proof pulsar-java-proof pulsar-proof verdicts-proof upgrade-proof retention-proof ledgers-proof records-proof console-proof smoke smoke-storage smoke-spark chaos bench images dist lock clean tools tools-java how-long
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "make %-13s %s\n", $$1, $$2}'
@@ -84,7 +84,7 @@ test-changed: tools $(STAMP) ## run the tests that depend on the files that diff
 test-steady: tools $(STAMP) ## run `make test` RUNS times, ten unless given, beside LOAD processes that compute, none unless given
 	@$(BIN)/python -m tests.suite.steady --runs $(RUNS) --load $(LOAD)
 
-proofs: tools $(if $(filter pulsar-java,$(or $(ONLY),pulsar-java)),tools-java) $(STAMP) ## run the proofs that the default tests leave to the night (ONLY=names, see python -m tests.suite --list)
+proofs: tools $(if $(filter pulsar-%,$(or $(ONLY),pulsar-java)),tools-java) $(STAMP) ## run the proofs that the default tests leave to the night (ONLY=names, see python -m tests.suite --list)
 	@$(BIN)/python -m tests.suite --proofs $(ONLY)
 
 # Programs that the tests start and that no Python package contains. What is missing is installed: in CI without a
@@ -108,7 +108,7 @@ tools:
 	command -v chromium >/dev/null || missing="$$missing chromium"; \
 	$(INSTALL_MISSING)
 
-# What fetches and compiles the programs with Java clients; only their proof needs it.
+# What fetches and compiles the programs with Java clients; only their proofs need it.
 tools-java:
 	@missing=; command -v mvn >/dev/null || missing=maven; \
 	command -v javac >/dev/null || missing="$$missing openjdk-17-jdk-headless"; \
@@ -148,6 +148,10 @@ copier-proof: $(STAMP) ## kill the copiers of docs/recipes.md a hundred times, m
 
 pulsar-java-proof: tools tools-java $(STAMP) ## programs with Java clients of Pulsar publish and read through a door, and are killed; needs Maven and a JDK
 	$(BIN)/pytest -q tests/doors/clients/java
+
+pulsar-proof: tools-java $(STAMP) ## defects of Pulsar, shown with its Python and Java clients, and what a door makes of them (GO=the Go program, PROOF=more options)
+	mvn -q -B -f tests/doors/clients/java/client_4/pom.xml dependency:copy-dependencies -DincludeScope=runtime -DoutputDirectory=$(CURDIR)/build/pulsar_clients/proof
+	$(BIN)/python -m oncelog_doors pulsar-proof --java build/pulsar_clients/proof $(if $(GO),--go $(GO)) $(PROOF)
 
 verdicts-proof: $(STAMP) ## compare an owner over gRPC with the reference model for STEPS steps, 10 million unless given (SEED=)
 	VERDICTS_SEED=$(SEED) VERDICTS_STEPS=$(STEPS) $(BIN)/pytest -q tests/contract/owner/reference

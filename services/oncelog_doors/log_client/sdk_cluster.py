@@ -26,7 +26,7 @@ from oncelog_doors.log_client.client_producer import ClientProducer
 from oncelog_doors.log_client.log_reader import LogReader, Rights, open_log_reader
 from oncelog_doors.log_client.namespace_grants import Grants, NamespaceGrants
 from oncelog_doors.log_client.stored_contents import StoredContents
-from oncelog_doors.pulsar.ports import ProvedCaller
+from oncelog_doors.pulsar.ports import ProducerPort, ProvedCaller
 
 #: Of reading the rights of a namespace. Clients wait 30 s for a look-up, and repeat it.
 _RIGHTS_TIMEOUT_MS = 10_000
@@ -92,7 +92,7 @@ class SdkCluster:
         token: int,
         epoch: int | None,
         wanted: Callable[[], None],
-    ) -> ClientProducer:
+    ) -> ProducerPort:
         try:
             producer = await create_packed_producer(
                 self._client,

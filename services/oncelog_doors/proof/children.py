@@ -4,10 +4,10 @@ import asyncio
 import os
 import signal
 import sys
+import time
 from asyncio.subprocess import PIPE, Process
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
-from inspect import isawaitable
 from pathlib import Path
 
 from oncelog.core.errors import OncelogError
@@ -25,14 +25,15 @@ class ProofFailed(OncelogError):
     code = "proof_failed"
 
 
-async def wait_for(condition: Callable[[], object | Awaitable[object]], what: str) -> None:
+async def wait_for(condition: Callable[[], object], what: str) -> None:
     """Raises ProofFailed after two minutes."""
-    try:
-        async with asyncio.timeout(DEADLINE_S):
-            while not (await found if isawaitable(found := condition()) else found):
-                await asyncio.sleep(_EVERY_S)
-    except TimeoutError as error:
-        raise ProofFailed(f"no {what} within {DEADLINE_S:.0f} s") from error
+    ends_at = time.monotonic() + DEADLINE_S
+    while True:
+        if condition():
+            return
+        if time.monotonic() > ends_at:
+            raise ProofFailed(f"no {what} within {DEADLINE_S:.0f} s")
+        await asyncio.sleep(_EVERY_S)
 
 
 class Child:
@@ -43,12 +44,15 @@ class Child:
 
     @classmethod
     @asynccontextmanager
-    async def running(cls, name: str, command: Sequence[str], log: Path) -> AsyncIterator["Child"]:
-        """It is killed at the end of the block if it still runs. log: for its standard error, appended."""
+    async def running(
+        cls, name: str, command: Sequence[str], log: Path, settings: Mapping[str, str] | None = None
+    ) -> AsyncIterator["Child"]:
+        """It is killed at the end of the block if it still runs. log: for its standard error, appended. settings:
+        variables besides those of this process."""
         with log.open("ab") as errors:
             process = await asyncio.create_subprocess_exec(
                 *guarded(command), stdin=PIPE, stdout=PIPE, stderr=errors, limit=_LINE_BYTES_MAX,
-                env={"GRPC_VERBOSITY": "NONE", **os.environ}, start_new_session=True,
+                env={"GRPC_VERBOSITY": "NONE", **os.environ, **(settings or {})}, start_new_session=True,
             )  # fmt: skip
         child = cls(name, process, log)
         try:

@@ -41,7 +41,9 @@ def _java(jars: Path | None) -> ClientKind:
         return ClientKind("java", missing="install a JDK of version 11 or later")
     if not any(jars.glob("pulsar-client*.jar")):
         return ClientKind("java", missing=f"{jars} has no pulsar-client*.jar")
-    return ClientKind("java", (java, "-Xmx256m", "-XX:TieredStopAtLevel=1", _JAVA_LOG, "-cp", f"{jars}/*", str(_JAVA_FILE)))
+    return ClientKind(
+        "java", (java, "-Xmx256m", "-XX:TieredStopAtLevel=1", _JAVA_LOG, "-cp", f"{jars}/*", str(_JAVA_FILE))
+    )
 
 
 def _go(program: Path | None) -> ClientKind:

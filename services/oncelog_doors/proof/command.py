@@ -14,7 +14,7 @@ from rich.console import Console
 from oncelog.core.errors import OncelogError
 from oncelog_doors.proof.client_kinds import ClientKind, client_kinds
 from oncelog_doors.proof.histories import HISTORIES, History
-from oncelog_doors.proof.table import Row, print_table, proven, summary, to_json
+from oncelog_doors.proof.table import WIDTH, Row, print_table, proven, summary, to_json
 from oncelog_doors.proof.world import Scene, Side, World
 
 HELP = "show Pulsar's defects with its own clients, and that a door has none of them"
@@ -54,7 +54,9 @@ def add_command(commands: "argparse._SubParsersAction[argparse.ArgumentParser]")
     )  # fmt: skip
     defects = sorted({each for history in HISTORIES for each in history.defect.split()})
     proof.add_argument("--only", nargs="+", choices=defects, metavar="DEFECT", help=f"of {', '.join(defects)}")
-    proof.add_argument("--client", nargs="+", choices=("python", "java", "go"), metavar="CLIENT", help="of python, java, go")
+    proof.add_argument(
+        "--client", nargs="+", choices=("python", "java", "go"), metavar="CLIENT", help="of python, java, go"
+    )
     proof.add_argument("--java", type=Path, metavar="DIR", help="folder with the jars of the Java client")
     proof.add_argument("--go", type=Path, metavar="PROGRAM", help="the program with the Go client")
     proof.add_argument("--data", type=Path, metavar="DIR", help="keep data and logs there; by default they are deleted")
@@ -85,7 +87,7 @@ def run(arguments: argparse.Namespace) -> int:
         print(json.dumps(to_json(rows), indent=2))
         errors.print(summary(rows), markup=False, soft_wrap=True)
     else:
-        print_table(rows, Console(width=None if sys.stdout.isatty() else 160))
+        print_table(rows, Console(width=None if sys.stdout.isatty() else WIDTH))
     return 0 if proven(rows) else 1
 
 

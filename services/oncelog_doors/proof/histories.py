@@ -53,7 +53,7 @@ async def crash_with_writes(scene: Scene) -> Outcome:
     world = scene.world
     first = await scene.opened()
     await first.send_all([1])
-    world.pause_owner()
+    world.pause("owner")
     for number in range(2, 6):
         first.send(str(number), number)
     await wait_for(lambda: first.proxy.seen["send"] == 5, "SENDs on the wire")
@@ -99,13 +99,13 @@ async def cut_while_written(scene: Scene) -> Outcome:
     """The connection breaks while a write hangs; the client sends the message again."""
     client = await scene.opened()
     await client.send_all([1])
-    scene.world.pause_owner()
+    scene.world.pause("storage")
     client.send("2", 2)
     await wait_for(lambda: client.proxy.seen["send"] == 2, "SEND")
     await lasting(1.0)  # it is at the door, and with the owner
     await client.proxy.cut()
     await lasting(_HANGING_S)
-    scene.world.resume_owner()
+    scene.world.resume("storage")
     await client.answer("2")
     seen = client.proxy.seen
     often = "once" if seen["send"] == 3 else "in a loop"
@@ -116,12 +116,12 @@ async def receipt_overtakes(scene: Scene) -> Outcome:
     """A repeated message comes while a write hangs: its receipt must not come before that of the write."""
     client = await scene.opened(timeout_ms=_SEND_TIMEOUT_MS)
     await client.send_all([1])
-    scene.world.pause_owner()
+    scene.world.pause("storage")
     client.send("2", 2)
     client.send("1'", 1, "1")
     await wait_for(lambda: client.proxy.seen["send"] == 3, "SENDs on the wire")
     await lasting(_HANGING_S)
-    scene.world.resume_owner()
+    scene.world.resume("storage")
     await client.answer("2", "1'")
     return await scene.outcome()
 

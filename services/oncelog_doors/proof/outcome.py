@@ -13,8 +13,8 @@ AGAIN = "'"
 class Outcome:
     """Sends are named by their tags, in the order of their answers: a tag is the value, with AGAIN for a repetition.
 
-    unanswered: the client waited for a receipt until its time-out. stored: values that a Reader got. told_stored: values
-    that a new producer was told are stored, by its last sequence id.
+    unanswered: the client waited for a receipt until its time-out. stored: values that a Reader got. told_stored:
+    values that a new producer was told are stored, by its last sequence id.
     """
 
     acknowledged: Sequence[str]

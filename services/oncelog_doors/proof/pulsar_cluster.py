@@ -1,8 +1,8 @@
 """The left side of the proof: the same cluster and the same door, where Pulsar's rule decides instead of the log.
 
-The topics have deduplication switched off, so the log stores what it is given. A producer is admitted as Pulsar's broker
-does it: no token, no generation; while the holder of a name answers, another one is busy. Answers leave at once, in any
-order, and a batch about which the rule knows nothing gets PersistenceError.
+The topics have deduplication switched off, so the log stores what it is given. A producer is admitted as Pulsar's
+broker does it: no token, no generation; while the holder of a name answers, another one is busy. Answers leave at once,
+in any order, and a batch about which the rule knows nothing gets PersistenceError.
 """
 
 import asyncio

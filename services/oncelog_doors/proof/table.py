@@ -1,13 +1,16 @@
 """The rows of the proof, for people and for programs."""
 
+from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from rich.console import Console
 from rich.table import Table
 
 from oncelog_doors.proof.histories import LEFT_OUT, History
 
+#: Of a table in a file, whose reader has no terminal.
+WIDTH = 118
 _SHOWN = {None: "[yellow]NOT RUN[/]", True: "[green]yes[/]", False: "[red]NO[/]"}
 
 
@@ -60,14 +63,17 @@ def to_json(rows: Sequence[Row]) -> dict[str, object]:
 
 
 def print_table(rows: Sequence[Row], console: Console) -> None:
-    """With what was expected below a row that has not passed."""
+    """Clients with the same outcomes share a row. Below a row that has not passed is what was expected."""
     table = Table(box=None, header_style="bold", pad_edge=False)
-    for column in ("defect", "history", "client", "under Pulsar's rule", "behind the door", "passed"):
-        table.add_column(column, no_wrap=column in ("defect", "client", "passed"))
+    for column in ("defect", "history", "clients", "under Pulsar's rule", "behind the door", "passed"):
+        table.add_column(column)
+    clients = defaultdict[Row, list[str]](list)
     for row in rows:
+        clients[replace(row, client="")].append(row.client)
+    for row, names in clients.items():
         history = row.history
         sides = (f"not run: {row.missing}", "") if row.missing else (row.left, row.right)
-        table.add_row(history.defect, history.title, row.client, *sides, _SHOWN[row.passed])
+        table.add_row(history.defect, history.title, " ".join(names), *sides, _SHOWN[row.passed])
         if row.passed is False:
             table.add_row("", "", "", f"[red]expected:[/] {history.left}", f"[red]expected:[/] {history.right}", "")
     console.print(table)

@@ -18,6 +18,8 @@ from oncelog_doors.proof.outcome import Outcome
 from oncelog_doors.proof.proxy import FaultProxy
 
 T = TypeVar("T")
+#: A process that is paused must not lose its session meanwhile.
+_SETTINGS = {"ONCELOG_SESSION_TIMEOUT_MS": "60000"}
 
 
 class Side(Enum):
@@ -61,12 +63,12 @@ class World:
     async def running(cls, data: Path) -> AsyncIterator["World"]:
         """Raises ProofFailed if a part of it does not start."""
         world = cls(data)
-        # A process that is paused must not lose its session meanwhile.
-        os.environ.setdefault("ONCELOG_SESSION_TIMEOUT_MS", "60000")
         words = ("--light", "--port=0", "--http-port=0", "-o", "json", f"--data={data / 'cluster'}")
         command = module("oncelog.cli", "standalone", *words)
         async with AsyncExitStack() as stack:
-            cluster = await stack.enter_async_context(Child.running("the cluster", command, data / "cluster.log"))
+            cluster = await stack.enter_async_context(
+                Child.running("the cluster", command, data / "cluster.log", _SETTINGS)
+            )
             stack.push_async_callback(cluster.stop)
             url = json.loads(await cluster.line())["url"]
             async with AsyncClient(url) as client:
@@ -79,29 +81,30 @@ class World:
                 await world.doors[side].start()
             yield world
 
-    def _owner(self) -> dict[str, Any]:
+    def _process(self, role: str) -> dict[str, Any]:
         status = json.loads((self.data / "cluster/standalone.json").read_text())
-        return next(each for each in status["processes"] if each["role"] == "owner")
+        found: dict[str, Any] = next(each for each in status["processes"] if each["role"] == role)
+        return found
 
-    def _signal_owner(self, number: signal.Signals) -> None:
-        os.kill(self._owner()["pid"], number)
+    def pause(self, role: str) -> None:
+        """The process of this role hangs: writes are in flight, and do not end."""
+        os.kill(self._process(role)["pid"], signal.SIGSTOP)
 
-    def pause_owner(self) -> None:
-        """No write ends any more: it is in flight."""
-        self._signal_owner(signal.SIGSTOP)
-
-    def resume_owner(self) -> None:
-        self._signal_owner(signal.SIGCONT)
+    def resume(self, role: str) -> None:
+        os.kill(self._process(role)["pid"], signal.SIGCONT)
 
     async def crash(self, side: Side) -> None:
         """The door and the owner lose what is in flight; both are started again. In Pulsar both are one broker."""
         await self.doors[side].kill()
-        former = self._owner()["restarts"]
-        self._signal_owner(signal.SIGKILL)
+        former = self._process("owner")
+        os.kill(former["pid"], signal.SIGKILL)
         await self.doors[side].start()
-        await wait_for(
-            lambda: self._owner()["restarts"] > former and self._owner()["state"] == "serving", "owner after a crash"
-        )
+
+        def serves_again() -> bool:
+            owner = self._process("owner")
+            return bool(owner["restarts"] > former["restarts"] and owner["state"] == "serving")
+
+        await wait_for(serves_again, "owner after a crash")
 
 
 class ProofClient:
@@ -195,5 +198,3 @@ def _timed_out(what: str) -> bool:
 async def lasting(seconds: float) -> None:
     """How long a fault is there."""
     await asyncio.sleep(seconds)
-
-

@@ -25,6 +25,7 @@ func main() {
 	})
 	must(err)
 	var producer pulsar.Producer
+	var count, sent int64
 	for lines := bufio.NewScanner(os.Stdin); lines.Scan(); {
 		words := strings.Fields(lines.Text())
 		switch words[0] {
@@ -33,7 +34,7 @@ func main() {
 			if timeout == 0 {
 				timeout = -1 // none
 			}
-			count := number(words[2])
+			count = number(words[2])
 			producer, err = client.CreateProducer(pulsar.ProducerOptions{
 				Topic: topic, Name: words[1], SendTimeout: timeout, DisableBatching: count == 1,
 				BatchingMaxMessages: uint(count), BatchingMaxPublishDelay: time.Minute,
@@ -57,6 +58,9 @@ func main() {
 						fmt.Println("sent", tag, fmt.Sprintf("%d:%d", place.LedgerID(), place.EntryID()))
 					}
 				})
+			if sent++; count > 1 && sent%count == 0 {
+				go producer.FlushWithCtx(context.Background()) // a full batch waits for the next message
+			}
 		case "read":
 			reader, err := client.CreateReader(pulsar.ReaderOptions{Topic: topic, StartMessageID: pulsar.EarliestMessageID()})
 			must(err)
