@@ -88,7 +88,7 @@ class PulsarCluster(SdkCluster):
     async def _load(self, topic: TopicName, caller: Caller) -> "PulsarTopic":
         """As a broker does when it starts: the marks are those of the entries that are there."""
         reader = await self.open_reader(topic, caller, FromFirst(), may_create=True)
-        loaded = PulsarTopic(partial(create_packed_producer, self._client, str(topic), on_conflict="fence"))
+        claimed: list[tuple[str, int]] = []
         try:
             last = await reader.last_id()
             while last is not None:
@@ -98,12 +98,13 @@ class PulsarCluster(SdkCluster):
                     continue
                 delivery = reader.prepare(entry, self.batch_bytes_max)
                 assert delivery.whole is not None, "all of the topic's entries came from clients of Pulsar"
-                loaded.marks.recovered(*_claimed(delivery.whole))
+                claimed.append(_claimed(delivery.whole))
                 if delivery.id.position >= last.position:
                     break
         finally:
             reader.close()
-        return loaded
+        new_writer = partial(create_packed_producer, self._client, str(topic), on_conflict="fence")
+        return PulsarTopic(PulsarMarks.recovered(claimed), new_writer)
 
 
 def _claimed(entry: Buffer) -> tuple[str, int]:
@@ -118,9 +119,8 @@ def _claimed(entry: Buffer) -> tuple[str, int]:
 class PulsarTopic:
     """A topic of a broker. new_writer: opens what stores the batches of a name."""
 
-    def __init__(self, new_writer: "partial[Coroutine[Any, Any, PackedProducer]]") -> None:
-        self.marks = PulsarMarks()
-        self._new_writer = new_writer
+    def __init__(self, marks: PulsarMarks, new_writer: "partial[Coroutine[Any, Any, PackedProducer]]") -> None:
+        self.marks, self._new_writer = marks, new_writer
         self._writers: dict[str, PackedProducer] = {}
         self.holders: dict[str, PulsarProducer] = {}
 

@@ -131,10 +131,11 @@ class ProofClient:
     async def answer(self, *tags: str) -> None:
         """Return when these have their answers."""
         while not self.answers.keys() >= set(tags):
-            word, tag, what = (await self.child.line()).split(" ", 2)
-            if word not in ("sent", "failed"):
-                raise ProofFailed(f"{self.child.name} says {word} for the answer to a send")
-            self.answers[tag] = word == "sent", what
+            match (await self.child.line()).split(" ", 2):
+                case ["sent" | "failed" as word, tag, what]:
+                    self.answers[tag] = word == "sent", what
+                case words:
+                    raise ProofFailed(f"{self.child.name} says {words} for the answer to a send")
 
     async def send_all(self, numbers: Sequence[int]) -> None:
         """Each number is tag, id and value; all of them are answered."""

@@ -8,7 +8,7 @@ from oncelog_doors.core.pulsar.sends import WriteReceipt, WriteSendError
 from oncelog_doors.core.pulsar.server_errors import ServerError
 from oncelog_doors.core.pulsar.verdicts import Accepted, Ids, Rejected
 from oncelog_doors.proof.pulsar_cluster import PulsarSends
-from oncelog_doors.proof.pulsar_rule import NOTHING, Finding, PulsarMarks
+from oncelog_doors.proof.pulsar_rule import NOTHING, SNAPSHOT_ENTRIES, SNAPSHOT_NAMES, Finding, PulsarMarks
 
 SHOP = "shop"
 
@@ -60,10 +60,17 @@ def test_only_a_new_batch_moves_what_a_new_producer_is_told() -> None:
 
 def test_broker_that_starts_knows_the_newest_entry_of_a_name() -> None:
     """Not the highest one: each entry replaces what was known."""
-    made = PulsarMarks()
-    for last in (7, 5):
-        made.recovered(SHOP, last)
+    made = PulsarMarks.recovered([(SHOP, 7), (SHOP, 5)])
     assert (made.found(SHOP, 5, 5), made.found(SHOP, 6, 6)) == (Finding.DUPLICATE, Finding.NEW)
+
+
+def test_names_that_a_snapshot_does_not_keep_are_forgotten() -> None:
+    """Those behind it are known."""
+    before = [(f"name {number}", 1) for number in range(SNAPSHOT_ENTRIES)]
+    made = PulsarMarks.recovered([*before, (SHOP, 4)])
+    found = [made.found(name, 1, 1) for name, _ in before]
+    assert found == [Finding.DUPLICATE] * SNAPSHOT_NAMES + [Finding.NEW] * (SNAPSHOT_ENTRIES - SNAPSHOT_NAMES)
+    assert made.found(SHOP, 4, 4) is Finding.DUPLICATE
 
 
 def test_answers_leave_in_any_order_and_unknown_is_persistence_error() -> None:

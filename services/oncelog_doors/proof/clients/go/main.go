@@ -40,7 +40,7 @@ func main() {
 				BatchingMaxMessages: uint(count), BatchingMaxPublishDelay: time.Minute,
 			})
 			if err != nil {
-				fmt.Println("error", strings.ReplaceAll(err.Error(), " ", "_"))
+				fmt.Println("error", oneWord(err))
 			} else {
 				fmt.Println("opened", producer.LastSequenceID())
 			}
@@ -53,7 +53,7 @@ func main() {
 			producer.SendAsync(context.Background(), &message,
 				func(place pulsar.MessageID, _ *pulsar.ProducerMessage, err error) {
 					if err != nil {
-						fmt.Println("failed", tag, strings.ReplaceAll(err.Error(), " ", "_"))
+						fmt.Println("failed", tag, oneWord(err))
 					} else {
 						fmt.Println("sent", tag, fmt.Sprintf("%d:%d", place.LedgerID(), place.EntryID()))
 					}
@@ -76,6 +76,10 @@ func main() {
 			panic("unknown line: " + lines.Text())
 		}
 	}
+}
+
+func oneWord(err error) string {
+	return strings.Join(strings.Fields(err.Error()), "_")
 }
 
 func number(word string) int64 {
