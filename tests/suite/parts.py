@@ -421,6 +421,14 @@ PROOFS: tuple[Proof, ...] = (
         seconds=90.0,
     ),
     Proof(
+        "pulsar-go",
+        ("doors/clients/go/test_go_client.py",),
+        ("services/oncelog_doors", f"{_CORE}/formats/pulsar.py", "tests/doors/clients/go"),
+        ("doors/clients/test_file_through_kills.py", "doors/cluster/test_door_reading.py"),
+        words=("make", "--no-print-directory", "pulsar-go-proof"),
+        seconds=240.0,
+    ),
+    Proof(
         "pulsar-defects",
         (),
         ("services/oncelog_doors", f"{_CORE}/formats/pulsar.py", f"{_CORE}/publishing"),

@@ -222,10 +222,11 @@ class OwnerWorld:
 
 @asynccontextmanager
 async def owner_world(
-    tmp_path: Path, limits: OwnerLimits | None = None, security: Security = OPEN
+    tmp_path: Path, limits: OwnerLimits | None = None, security: Security = OPEN, *, deadline_s: float = 60
 ) -> AsyncIterator[tuple[OwnerWorld, Channel]]:
+    """deadline_s: then the test has failed. One that computes for seconds takes far longer on a busy machine."""
     async with AsyncExitStack() as stack:
-        await stack.enter_async_context(asyncio.timeout(60))
+        await stack.enter_async_context(asyncio.timeout(deadline_s))
         session = MemorySession(MemoryTree(), root="/oncelog")
         await ClusterStore(session).establish("test-cluster")
         node = StoredNode(tmp_path / "node", LedgerLookup(session))

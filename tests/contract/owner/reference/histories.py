@@ -4,6 +4,7 @@ A step is one batch, or one opening, lease, renewal, takeover or passage of time
 of what is sent again meets its first write in flight. Time is that of the log: the histories end its periods by hand.
 """
 
+import asyncio
 import random
 from collections import Counter
 from collections.abc import Sequence
@@ -61,6 +62,9 @@ from tests.contract.owner.reference.model import (
 )
 
 #: Ticks are frequent, so that periods of time begin soon; holders have no time to come back after a takeover.
+#: An answer that has not come by then does not come; a history has thousands, and computes for seconds.
+ANSWER_S = 60.0
+HISTORY_S = 900.0
 LIMITS = OwnerLimits(topic=replace(PATIENT, tick_ms=50, return_grace_ms=1))
 #: Eight hours: the timers of the owner end no period during a history.
 LIFETIME_MS = lease_ms(8 * PERIOD_MS_MAX)
@@ -243,7 +247,11 @@ class History:
         left = dict(sent)
         ended = {each.session for each in sent.values() if isinstance(each.expected, Verdict)}
         while left or ended:
-            received = await anext(aiter(self.stream))
+            try:
+                async with asyncio.timeout(ANSWER_S):
+                    received = await anext(aiter(self.stream))
+            except TimeoutError:
+                raise AssertionError(f"step {self.steps}: no answer to {left}, or no end of {ended}") from None
             for answers in received.answers.values():
                 for request, result in sorted(answers, key=lambda each: each[0]):
                     self._compare(left.pop(request), result)
@@ -493,8 +501,9 @@ def _instance_id(rng: random.Random) -> InstanceId:
 
 
 async def run_history(directory: Path, seed: int, steps: int) -> Counter[Verdict]:
-    """Raises AssertionError where the owner and the model differ. Returns the verdicts that occurred."""
-    async with owner_world(directory, LIMITS) as (world, channel):
+    """Returns the verdicts that occurred. Raises AssertionError where the owner and the model differ, or an answer does
+    not come."""
+    async with owner_world(directory, LIMITS, deadline_s=HISTORY_S) as (world, channel):
         history = History(world, channel, await world.serve("reference"), seed)
         await history.run(steps)
         return history.verdicts

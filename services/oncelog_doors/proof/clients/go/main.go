@@ -5,7 +5,6 @@ import (
 	"bufio"
 	"context"
 	"fmt"
-	"io"
 	"os"
 	"strconv"
 	"strings"
@@ -13,15 +12,12 @@ import (
 
 	"github.com/apache/pulsar-client-go/pulsar"
 	"github.com/apache/pulsar-client-go/pulsar/log"
-	"github.com/sirupsen/logrus"
 )
 
 func main() {
-	quiet := logrus.New()
-	quiet.SetOutput(io.Discard)
 	topic := os.Args[2]
 	client, err := pulsar.NewClient(pulsar.ClientOptions{
-		URL: os.Args[1], OperationTimeout: time.Minute, Logger: log.NewLoggerWithLogrus(quiet),
+		URL: os.Args[1], OperationTimeout: time.Minute, Logger: log.DefaultNopLogger(),
 	})
 	must(err)
 	var producer pulsar.Producer

@@ -1,0 +1,1 @@
+"""Pulsar's Go client."""
