@@ -90,10 +90,11 @@ class Child:
         await self._process.wait()
 
     async def stop(self) -> None:
-        """Ask it to end, and wait for that."""
+        """Ask it to end, and wait for that, two minutes at most."""
         with suppress(ProcessLookupError):
             self._process.terminate()
-        await self._process.wait()
+        with suppress(TimeoutError):
+            await asyncio.wait_for(self._process.wait(), DEADLINE_S)
 
 
 def module(name: str, *arguments: str) -> list[str]:

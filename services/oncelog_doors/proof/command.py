@@ -44,6 +44,7 @@ examples:
   oncelog-doors pulsar-proof --only D2 --client python
   oncelog-doors pulsar-proof --java ./jars --go ./proof-client -o json
 """
+_WORDS = {None: "not run", True: "passed", False: "FAILED"}
 
 
 def add_command(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
@@ -59,7 +60,9 @@ def add_command(commands: "argparse._SubParsersAction[argparse.ArgumentParser]")
     )
     proof.add_argument("--java", type=Path, metavar="DIR", help="folder with the jars of the Java client")
     proof.add_argument("--go", type=Path, metavar="PROGRAM", help="the program with the Go client")
-    proof.add_argument("--data", type=Path, metavar="DIR", help="keep data and logs there; by default they are deleted")
+    proof.add_argument(
+        "--data", type=Path, metavar="DIR", help="empty folder for data and logs; by default they are deleted"
+    )
     proof.add_argument("-o", "--output", choices=("table", "json"), default="table", help="default: table")
 
 
@@ -75,6 +78,9 @@ def run(arguments: argparse.Namespace) -> int:
             errors.print(f"WARNING: the {kind.name} client is NOT RUN: {kind.missing}", markup=False, soft_wrap=True)
     data = arguments.data or Path(tempfile.mkdtemp(prefix="pulsar-proof-"))
     data.mkdir(parents=True, exist_ok=True)
+    if any(data.iterdir()):
+        errors.print(f"error: --data {data} is not empty: name a new folder", markup=False, soft_wrap=True)
+        return 2
     try:
         rows = asyncio.run(_played(chosen, kinds, data.resolve(), errors))
     except OncelogError as error:
@@ -100,9 +106,6 @@ async def _played(histories: list[History], kinds: list[ClientKind], data: Path,
                     rows.append(await _row(world, history, kind))
                     errors.print(f"{history.defect} {kind.name}: {_WORDS[rows[-1].passed]}", markup=False)
         return rows
-
-
-_WORDS = {None: "not run", True: "passed", False: "FAILED"}
 
 
 async def _row(world: World, history: History, kind: ClientKind) -> Row:

@@ -50,10 +50,9 @@ async def id_between(scene: Scene) -> Outcome:
 
 async def crash_with_writes(scene: Scene) -> Outcome:
     """Writes hang, their producer dies, its successor asks where to go on; then the broker dies with the writes."""
-    world = scene.world
     first = await scene.opened()
     await first.send_all([1])
-    world.pause("owner")
+    scene.pause("owner")
     for number in range(2, 6):
         first.send(str(number), number)
     await wait_for(lambda: first.proxy.seen["send"] == 5, "SENDs on the wire")
@@ -64,7 +63,7 @@ async def crash_with_writes(scene: Scene) -> Outcome:
     await wait_for(lambda: second.proxy.seen["producer"], "PRODUCER")
     if scene.side is Side.PULSAR:
         await opening
-    await world.crash(scene.side)
+    await scene.world.crash(scene.side)
     last = await opening
     await second.send_all(range(last + 1, 8))
     return await scene.outcome(f"told {last}", told_stored=range(1, last + 1))
@@ -99,13 +98,13 @@ async def cut_while_written(scene: Scene) -> Outcome:
     """The connection breaks while a write hangs; the client sends the message again."""
     client = await scene.opened()
     await client.send_all([1])
-    scene.world.pause("storage")
+    scene.pause("storage")
     client.send("2", 2)
     await wait_for(lambda: client.proxy.seen["send"] == 2, "SEND")
     await lasting(1.0)  # it is at the door, and with the owner
     await client.proxy.cut()
     await lasting(_HANGING_S)
-    scene.world.resume("storage")
+    scene.resume("storage")
     await client.answer("2")
     seen = client.proxy.seen
     often = "once" if seen["send"] == 3 else "in a loop"
@@ -116,12 +115,12 @@ async def receipt_overtakes(scene: Scene) -> Outcome:
     """A repeated message comes while a write hangs: its receipt must not come before that of the write."""
     client = await scene.opened(timeout_ms=_SEND_TIMEOUT_MS)
     await client.send_all([1])
-    scene.world.pause("storage")
+    scene.pause("storage")
     client.send("2", 2)
     client.send("1'", 1, "1")
     await wait_for(lambda: client.proxy.seen["send"] == 3, "SENDs on the wire")
     await lasting(_HANGING_S)
-    scene.world.resume("storage")
+    scene.resume("storage")
     await client.answer("2", "1'")
     return await scene.outcome()
 

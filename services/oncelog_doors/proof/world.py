@@ -86,18 +86,17 @@ class World:
         found: dict[str, Any] = next(each for each in status["processes"] if each["role"] == role)
         return found
 
-    def pause(self, role: str) -> None:
-        """The process of this role hangs: writes are in flight, and do not end."""
-        os.kill(self._process(role)["pid"], signal.SIGSTOP)
-
-    def resume(self, role: str) -> None:
-        os.kill(self._process(role)["pid"], signal.SIGCONT)
+    def signal(self, role: str, number: signal.Signals) -> None:
+        """To the process of this role, if it runs."""
+        pid = self._process(role)["pid"]
+        if pid is not None:
+            os.kill(pid, number)
 
     async def crash(self, side: Side) -> None:
         """The door and the owner lose what is in flight; both are started again. In Pulsar both are one broker."""
         await self.doors[side].kill()
         former = self._process("owner")
-        os.kill(former["pid"], signal.SIGKILL)
+        self.signal("owner", signal.SIGKILL)
         await self.doors[side].start()
 
         def serves_again() -> bool:
@@ -171,6 +170,16 @@ class Scene:
         client = await self.client()
         await client.open(name, batch=batch, timeout_ms=timeout_ms)
         return client
+
+    def pause(self, role: str) -> None:
+        """The process of this role hangs, until `resume` or the end of the history: writes are in flight. With the
+        owner paused, the left door would send a write again, and its log has no deduplication: storage is paused
+        where writes go on afterwards."""
+        self.world.signal(role, signal.SIGSTOP)
+        self._stack.callback(self.resume, role)
+
+    def resume(self, role: str) -> None:
+        self.world.signal(role, signal.SIGCONT)
 
     def start(self, work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
         """Begin it, while the history goes on. It ends with the history."""

@@ -18,8 +18,7 @@ MISSING = Row(HISTORY, "go", missing="not installed")
 
 
 def outcome(acknowledged: str = "", refused: str = "", unanswered: str = "", stored: str = "", told: str = "") -> str:
-    lists = [each.split() for each in (acknowledged, refused, unanswered, stored, told)]
-    return str(Outcome(*lists))
+    return str(Outcome(acknowledged.split(), refused.split(), unanswered.split(), stored.split(), told.split()))
 
 
 def test_acknowledged_and_not_read_is_lost() -> None:
