@@ -435,6 +435,7 @@ PROOFS: tuple[Proof, ...] = (
         (
             "doors/clients/test_proof_rows.py",
             "doors/proof/test_fault_proxy.py",
+            "doors/proof/test_proof_command.py",
             "doors/proof/test_proof_table.py",
             "doors/proof/test_pulsar_rule.py",
         ),

@@ -268,6 +268,6 @@ LEFT_OUT = {
     "D1": "messages in chunks are not offered yet: they are refused",
     "D3": "batches by key of the C++ and Go libraries are refused here; after a crash between the batches of Java's, "
     "lower ids of other keys are refused",
-    "D9": "Pulsar has mended it in 2019, with the rule that B1 shows",
-    "K1 K2 K3 K4": "they are of subscriptions",
+    "D9": "mended in Pulsar in 2019, by the rule that B1 shows",
+    "K1 K2 K3 K4": "acknowledgements of subscriptions, which this door does not have yet",
 }
