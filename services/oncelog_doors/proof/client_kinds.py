@@ -2,10 +2,11 @@
 
 import importlib.util
 import shutil
-import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+
+from oncelog_doors.proof.children import module
 
 _PROGRAMS = Path(__file__).with_name("clients")
 _JAVA_FILE = _PROGRAMS / "java/ProofClient.java"
@@ -30,7 +31,7 @@ def client_kinds(java: Path | None, go: Path | None) -> list[ClientKind]:
 def _python() -> ClientKind:
     if importlib.util.find_spec("pulsar") is None:
         return ClientKind("python", missing="pip install pulsar-client")
-    return ClientKind("python", (sys.executable, str(_PROGRAMS / "python_client.py")))
+    return ClientKind("python", module("oncelog_doors.proof.clients.python_client"))
 
 
 def _java(jars: Path | None) -> ClientKind:
