@@ -2,7 +2,6 @@
 
 import importlib.util
 import shutil
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -19,7 +18,7 @@ class ClientKind:
     """name: of the language. command: empty if it cannot run, missing says why."""
 
     name: str
-    command: Sequence[str] = ()
+    command: tuple[str, ...] = ()
     missing: str = ""
 
 
@@ -31,7 +30,7 @@ def client_kinds(java: Path | None, go: Path | None) -> list[ClientKind]:
 def _python() -> ClientKind:
     if importlib.util.find_spec("pulsar") is None:
         return ClientKind("python", missing="pip install pulsar-client")
-    return ClientKind("python", module("oncelog_doors.proof.clients.python_client"))
+    return ClientKind("python", tuple(module("oncelog_doors.proof.clients.python_client")))
 
 
 def _java(jars: Path | None) -> ClientKind:
