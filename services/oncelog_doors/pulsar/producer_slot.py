@@ -27,6 +27,7 @@ from oncelog_doors.core.pulsar.openings import (
     Refuse,
     Succeed,
 )
+from oncelog_doors.core.pulsar.schemas import Schema
 from oncelog_doors.core.pulsar.send_budget import BudgetEffect, ProducerKey, SendBudget
 from oncelog_doors.core.pulsar.sends import CloseProducer, SendEffect, Sends, WriteReceipt, WriteSendError
 from oncelog_doors.core.pulsar.verdicts import Ids, Rejected, Verdict, rejection_of_kind, rejection_of_numbers
@@ -81,6 +82,7 @@ class ProducerSlot:
         *,
         producer_id: int,
         request_id: int,
+        schema: Schema | None = None,
     ) -> None:
         self.key = key
         self.topic = topic
@@ -88,6 +90,8 @@ class ProducerSlot:
         self._around = around
         self._name = name
         self._request_id = request_id
+        self._schema = schema
+        self._schema_version = b""
         self._token = request.token
         self._opening = ProducerOpening(request, around.family, around.timers.now_ms())
         self._asking: asyncio.Task[None] | None = None
@@ -122,7 +126,7 @@ class ProducerSlot:
                     self._stop_waiting()
                     self._token = effect.token
                     self._sends = self._around.sends(self._around.family)
-                    self._around.write(replies.producer_success(self._request_id, effect))
+                    self._around.write(replies.producer_success(self._request_id, effect, self._schema_version))
                 case Refuse():
                     self._around.write(replies.error(self._request_id, effect.refusal))
                     self._end(gives_up_name=False)
@@ -132,6 +136,9 @@ class ProducerSlot:
     async def _ask(self, ask: AskOwner) -> None:
         around = self._around
         try:
+            # First: a producer whose schema is refused takes the name from no other one.
+            if self._schema is not None:
+                self._schema_version = await around.cluster.schemas.store(self.topic, around.caller, self._schema)
             port = await around.cluster.open_producer(
                 self.topic, around.caller, name=self._name, token=ask.token, epoch=ask.epoch, wanted=self._wanted
             )

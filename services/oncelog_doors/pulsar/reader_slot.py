@@ -25,6 +25,7 @@ from oncelog_doors.core.pulsar.message_ids import Start
 from oncelog_doors.core.pulsar.permits import Permits
 from oncelog_doors.core.pulsar.server_errors import refusal_of
 from oncelog_doors.pulsar import replies
+from oncelog_doors.pulsar.door_counts import DoorCounts
 from oncelog_doors.pulsar.frames import Buffer, build_entry
 from oncelog_doors.pulsar.ports import ClusterPort, ReaderPort, Timers
 from oncelog_doors.wire.pulsar_commands_pb2 import Command, ConsumerStats, Subscribe
@@ -47,6 +48,7 @@ class ReaderSurroundings(Protocol):
     tasks: BackgroundTasks
     #: the client asks for append time and index of each entry
     wants_broker_entry: bool
+    counts: DoorCounts
 
     @property
     def reads_along(self) -> bool:
@@ -137,9 +139,13 @@ class ReaderSlot:
         if taken is None:
             return None
         bytes_max = message_bytes_max(self._around.cluster.batch_bytes_max)
-        if port.size_of(taken) <= PREPARED_HERE_BYTES_MAX:
-            return _with_checksum(port.prepare(taken, bytes_max))
-        return await asyncio.to_thread(lambda: _with_checksum(port.prepare(taken, bytes_max)))
+        try:
+            if port.size_of(taken) <= PREPARED_HERE_BYTES_MAX:
+                return _with_checksum(port.prepare(taken, bytes_max))
+            return await asyncio.to_thread(lambda: _with_checksum(port.prepare(taken, bytes_max)))
+        except OncelogError:
+            self._around.counts.undeliverable += 1
+            raise
 
     def _send(self, ready: Delivery) -> None:
         assert ready.whole is not None, "its bytes are made"
@@ -147,6 +153,7 @@ class ReaderSlot:
         self._permits.sent(ready.messages)
         self._messages_out += ready.messages
         self._bytes_out += len(ready.whole)
+        around.counts.delivered(ready.messages, len(ready.whole))
         broker_entry = replies.broker_entry(ready) if around.wants_broker_entry else None
         around.write_entry(replies.message(self.consumer_id, ready, self._partition), ready.whole, broker_entry)
 

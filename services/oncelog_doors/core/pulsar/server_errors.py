@@ -20,6 +20,7 @@ from oncelog.core.errors import (
     Retriable,
     Unauthenticated,
 )
+from oncelog_doors.core.pulsar.schemas import IncompatibleSchema
 
 SENTENCE_CHARACTERS_MAX = 1000
 
@@ -88,6 +89,7 @@ def without_error_names(sentence: str) -> str:
 _CODES: tuple[tuple[type[OncelogError], ServerError], ...] = (
     (Unauthenticated, ServerError.AUTHENTICATION_ERROR),
     (PermissionDenied, ServerError.AUTHORIZATION_ERROR),
+    (IncompatibleSchema, ServerError.INCOMPATIBLE_SCHEMA),
     (NotFound, ServerError.TOPIC_NOT_FOUND),
     (ProducerFenced, ServerError.PRODUCER_FENCED),
     (ProducerBusy, ServerError.PRODUCER_BUSY),
