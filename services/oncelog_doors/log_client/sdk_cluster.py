@@ -37,7 +37,7 @@ from oncelog_doors.log_client.namespace_grants import Grants, NamespaceGrants
 from oncelog_doors.log_client.rights import Rights
 from oncelog_doors.log_client.stored_contents import StoredContents
 from oncelog_doors.log_client.topic_schemas import TopicSchemas
-from oncelog_doors.pulsar.ports import ConsumerCallbacks, ProvedCaller
+from oncelog_doors.pulsar.ports import ConsumerCallbacks, ProducerPort, ProvedCaller
 
 READERS_BYTES = 256 * 1024 * 1024
 #: Of reading the rights of a namespace. Clients wait 30 s for a look-up, and repeat it.
@@ -126,7 +126,7 @@ class SdkCluster:
         token: int,
         epoch: int | None,
         wanted: Callable[[], None],
-    ) -> ClientProducer:
+    ) -> ProducerPort:
         async def opened(on_conflict: Literal["fence", "refuse"]) -> PackedProducer:
             return await create_packed_producer(
                 self._client,

@@ -49,6 +49,7 @@ class Surroundings(Protocol):
     timers: Timers
     budget: SendBudget
     due: DueRefusals
+    sends: type[Sends]
     tasks: BackgroundTasks
 
     def write(self, command: Command) -> None: ...
@@ -127,7 +128,7 @@ class ProducerSlot:
                 case Succeed():
                     self._stop_waiting()
                     self._token = effect.token
-                    self._sends = Sends(self._around.family)
+                    self._sends = self._around.sends(self._around.family)
                     self._around.write(replies.producer_success(self._request_id, effect, self._schema_version))
                 case Refuse():
                     self._around.write(replies.error(self._request_id, effect.refusal))
