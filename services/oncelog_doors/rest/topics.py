@@ -15,7 +15,7 @@ from oncelog_doors.core.rest.refusals import Refused, refused_field
 from oncelog_doors.rest.addresses import brokers_of
 from oncelog_doors.rest.asking import Asking, AskingOf, BodyOf, each_of, passed_over
 from oncelog_doors.rest.namespaces import all_topics
-from oncelog_doors.rest.paths import below, path
+from oncelog_doors.rest.paths import below, lookup_path, path
 from oncelog_doors.rest.policies import TOPIC, PlaceOf
 
 _NAMESPACE = "/admin/v2/persistent/{tenant}/{namespace}"
@@ -128,7 +128,7 @@ def _add_partitions(router: APIRouter) -> None:
         """With checkAllowAutoCreation, as clients ask that look topics up over HTTP, it creates the topic where its
         namespace allows that."""
         if request.query_params.get("checkAllowAutoCreation") == "true":
-            found = await asking.get(place.replace("/admin/v2", "/lookup/v2/topic", 1), create="true")
+            found = await asking.get(lookup_path(place), create="true")
             return {"partitions": found["partitions"], "deleted": False}
         return {"partitions": await _partitions(asking, place), "deleted": False}
 

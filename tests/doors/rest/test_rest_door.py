@@ -201,7 +201,11 @@ async def test_names_with_other_characters_stay_one_part_of_the_path() -> None:
     rest = FakeRest()
     async with door_at(rest) as door:
         await door.get("/admin/v2/persistent/acme/web/a%3Fb%23c%25/subscription/%3Fx/properties")
-    assert rest.asked == [("GET", "/admin/v2/persistent/acme/web/a%3Fb%23c%25/subscription/%3Fx/properties", None)]
+        await door.get("/lookup/v2/topic/persistent/acme/web/a%3Fb")
+    assert [target for _, target, _ in rest.asked] == [
+        "/admin/v2/persistent/acme/web/a%3Fb%23c%25/subscription/%3Fx/properties",
+        "/lookup/v2/topic/persistent/acme/web/a%3Fb?create=true",
+    ]
 
 
 @pytest.mark.asyncio
