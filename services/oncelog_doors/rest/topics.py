@@ -2,6 +2,7 @@
 
 import asyncio
 from contextlib import nullcontext
+from datetime import UTC, datetime, timedelta
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Query, Request, Response
@@ -20,6 +21,7 @@ from oncelog_doors.rest.policies import TOPIC, PlaceOf
 
 _NAMESPACE = "/admin/v2/persistent/{tenant}/{namespace}"
 _PRODUCERS_SHOWN_MAX = 1_000
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _IN_USE = "the topic has connected producers or consumers: close them, or use --force"
 Switch = Annotated[bool, Query()]
 
@@ -213,5 +215,14 @@ def message_response(message: dict[str, Any], value: bytes) -> Response:
     headers = {"X-Pulsar-Message-ID": f"{ledger}:{entry}"}
     for name in ("publish", "event"):
         if (when := message.get(f"{name}_time_ms")) is not None:
-            headers[f"X-Pulsar-{name}-time"] = str(when)
+            headers |= _time_header(f"X-Pulsar-{name}-time", when)
     return Response(value, media_type="application/octet-stream", headers=headers)
+
+
+def _time_header(name: str, time_ms: int) -> dict[str, str]:
+    """As Pulsar's tools read it; none for a time that no calendar has."""
+    try:
+        when = _EPOCH + timedelta(milliseconds=time_ms)
+    except OverflowError:
+        return {}
+    return {name: when.isoformat(timespec="milliseconds").replace("+00:00", "Z")}
