@@ -65,7 +65,9 @@ class DoorProcess:
             asked = cluster_id_of(client, settings.start_timeout_ms, where=settings.url)
             if await shutdown.or_result(asked) is None:
                 return
-            home = _home(settings, SdkCluster(client, security, batch_bytes_max=settings.message_bytes_max))
+            bytes_max = settings.door_bytes_max
+            cluster = SdkCluster(client, security, batch_bytes_max=settings.message_bytes_max, readers_bytes=bytes_max)
+            home = _home(settings, cluster)
             observe(telemetry, home)
             door = PulsarDoor(home)
             stack.push_async_callback(door.close)

@@ -99,6 +99,26 @@ DOOR_HAZARDS = {
         "the named message or the next one. It skips messages, or gets some again.",
         "It begins with the named entry, whole, and the client drops what it does not want. -1:-1 means the first one.",
     ),
+    "mask-that-is-swallowed": Hazard(
+        "P17. A part of a batch is delivered as the whole batch with a mask. Most clients never complete it: they tell "
+        "the application that its acknowledgement has succeeded, and send none. The messages come again for ever.",
+        "The part is a batch of its own. Masks go to clients that have sent an acknowledgement set themselves.",
+    ),
+    "ack-of-another-part": Hazard(
+        "P18. A consumer of key_shared has some messages of an entry, and acknowledges the entry. The messages of it "
+        "that another consumer works on are acknowledged, and lost.",
+        "An id means what this consumer was sent under it on this connection. All other ids are ignored.",
+    ),
+    "ack-of-the-unreadable": Hazard(
+        "P19. A client cannot decode or decrypt a message, and acknowledges it with the reason. It is lost.",
+        "It is not acknowledged. It comes again after a minute, and is counted.",
+    ),
+    "two-parts-under-one-id": Hazard(
+        "P37. A consumer has a part of an entry, and another part comes to it. Both have one id: the acknowledgement "
+        "of the first is taken for the second, which is lost.",
+        "A consumer has one delivery of an entry at a time. What it has given back it gets again as the same messages "
+        "or fewer, because it may still acknowledge them; for others it must subscribe again.",
+    ),
     "seek-behind-old-messages": Hazard(
         "P23. A seek succeeds while the consumer stays open. Its permits are lost, or messages of before come behind "
         "it; or the client comes back with the start of before, and the seek is forgotten.",

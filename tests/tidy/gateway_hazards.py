@@ -19,6 +19,12 @@ GATEWAY_HAZARDS = {
         "The owner asks the gateway whether its client is there. An opening that waits is refused last, and no answer "
         "in 8 s means that the client is gone.",
     ),
+    "half-open-consumer": Hazard(
+        "P38. The machine of a client is gone, and its connection to the gateway stays open. Its exclusive "
+        "subscription is busy for the new instance, and the Go client ends its consumer for good.",
+        "The owner asks the gateway whether its client is there. The new instance is refused last, and no answer in "
+        "8 s means that the client is gone.",
+    ),
     "name-lost-by-a-restart": Hazard(
         "Gateways restart one after the other, while a standby polls for the name of a client. The session breaks, and "
         "the standby gets the name before the client is back.",

@@ -4,24 +4,40 @@ A gateway keeps no state. What its client must know to come back through another
 its openings is the later one is in the epoch. `core.publishing.client_order` has the rules.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Literal
 
 from oncelog.client.client import AsyncClient, network_of
+from oncelog.client.consuming.entry_consumer import (
+    ConsumedEntry,
+    ConsumerStart,
+    EntryConsumer,
+    EntryConsumerCallbacks,
+)
+from oncelog.client.consuming.subscribing import SubscriptionTypeName, consumer_settings
 from oncelog.client.producing.packed_entries import PackedCallback, PackedEntry, PackedResult
 from oncelog.client.producing.packed_producer import PackedProducer
 from oncelog.client.producing.sender import PENDING_SLACK_BYTES
 from oncelog.client.reading.entry_reader import EntryReader, EntryStart, WholeEntry
+from oncelog.client.subscription_calls import SubscriptionRest
 from oncelog.client.values.arguments import CONFLICTS, check_seconds, check_type, choice, integer
 from oncelog.core.access import Caller
 from oncelog.core.errors import InvalidArgument
 from oncelog.core.formats.client_token import decode_token
 from oncelog.core.formats.opening import GatewayClient
+from oncelog.core.ids import Position
 from oncelog.core.names import check_producer_name, parse_topic
 from oncelog.core.sdk.producer.opening import ProducerSettings
-from oncelog.rpc.codecs.reader_codec import StartEdge, StartTime
+from oncelog.rpc.codecs.metadata_codec import TOPICS
+from oncelog.rpc.codecs.reader_codec import StartEdge, StartMessage, StartTime
+from oncelog.wire.metadata_pb2 import TopicsRequest
 
 __all__ = [
+    "ConsumedEntry",
+    "ConsumerStart",
+    "EntryConsumer",
+    "EntryConsumerCallbacks",
     "EntryReader",
     "EntryStart",
     "PackedCallback",
@@ -29,14 +45,21 @@ __all__ = [
     "PackedProducer",
     "PackedResult",
     "StartEdge",
+    "StartMessage",
     "StartTime",
+    "SubscriptionTypeName",
     "WholeEntry",
     "create_packed_producer",
+    "open_entry_consumer",
     "open_entry_reader",
+    "topics_of",
 ]
 
 PENDING_BYTES_MAX = 16 * 1024 * 1024
 _EPOCH_MAX = 2**64 - 1
+NO_CALLBACKS = EntryConsumerCallbacks()
+#: Of a question about a subscription, and of its deletion.
+SUBSCRIPTION_CALL_MS = 30_000
 
 
 async def create_packed_producer(
@@ -126,3 +149,72 @@ async def open_entry_reader(
     reader = EntryReader(parse_topic(topic), network, timeout_ms=timeout_ms, window_bytes=window_bytes)
     await reader.open(start, create=create)
     return reader
+
+
+async def topics_of(client: AsyncClient, namespace: str, *, timeout_ms: int) -> list[tuple[str, int]]:
+    """The topics of a namespace, sorted, each with the number of its partitions, 0 if it is not partitioned. Partitions
+    themselves are not listed. timeout_ms: of one service; it reads a record for each topic.
+
+    Raises:
+        InvalidName, NamespaceNotFound, PermissionDenied: `namespace` is tenant/namespace.
+        ServiceUnavailable, DeadlineExceeded: no metadata service has answered.
+    """
+    lookup = network_of(client).lookup
+    found = await lookup.ask(TOPICS, TopicsRequest(namespace=namespace), timeout_ms=timeout_ms)
+    return [(each.topic, each.partitions) for each in found.topics]
+
+
+async def open_entry_consumer(
+    client: AsyncClient,
+    topic: str,
+    subscription: str,
+    type: SubscriptionTypeName,  # noqa: A002  # as in `subscribe`
+    consumer_name: str,
+    *,
+    start: ConsumerStart,
+    create: bool = True,
+    priority: int = 0,
+    properties: Mapping[str, str] | None = None,
+    callbacks: EntryConsumerCallbacks = NO_CALLBACKS,
+    window_bytes: int,
+    timeout: float | None = None,
+) -> EntryConsumer:
+    """Attach to a subscription for one client of a gateway. Close the consumer; the client does not.
+
+    The rights are those of the gateway: it checks those of its client itself.
+
+    Args:
+        topic: `tenant/namespace/name`, or a partition of it, `name-partition-0`; not a topic with partitions.
+        consumer_name: unique among the connected consumers of the subscription.
+        start: where the subscription begins if it is missing, and `create`.
+        create: create a missing topic, and a missing subscription. Nothing is created later, when it comes back.
+        priority: failover: consumers with lower values are active first.
+        properties: of the subscription, if it is created.
+        window_bytes: of entries that wait in the consumer; one entry always may.
+        timeout: seconds; None: no limit.
+
+    Raises:
+        InvalidName, InvalidArgument: an argument is not valid, or the topic has partitions; `field` names it. `client`:
+            the cluster has a lower level than 9, whose owners may not know consumers of whole entries.
+        SubscriptionNotFound, TopicNotFound: it is missing, and create is False.
+        ConsumerBusy: the name is taken, or the subscription is exclusive and has another consumer.
+        SubscriptionTypeMismatch: the subscription has consumers of another type.
+        TooManyRequests, LimitReached, PermissionDenied, ClientClosed, DeadlineExceeded: as `AsyncClient.subscribe`.
+    """
+    network = network_of(client)
+    network.check_open()
+    check_seconds("timeout", timeout)
+    name = parse_topic(topic)
+    check_type("start", start, (StartEdge, StartTime, Position, StartMessage), "a place")
+    check_type("create", create, bool, "True or False")
+    check_type("callbacks", callbacks, EntryConsumerCallbacks, "callbacks")
+    window_bytes = integer("window_bytes", window_bytes, 1, 1 << 30)
+    settings = replace(
+        consumer_settings(subscription, type, consumer_name, None, None, None, None, priority, properties),
+        whole_entries=True,
+        receive_bytes=window_bytes,
+    )
+    calls = SubscriptionRest(client, name, settings.subscription, timeout_ms=SUBSCRIPTION_CALL_MS)
+    consumer = EntryConsumer(name, settings, network, calls, callbacks)
+    await consumer.open(start, create=create, timeout_ms=None if timeout is None else max(1, int(timeout * 1000)))
+    return consumer

@@ -71,6 +71,11 @@ class BackgroundTasks:
         task.add_done_callback(self._tasks.discard)
         return task
 
+    async def ended(self) -> None:
+        """Wait until all tasks have ended by themselves."""
+        while self._tasks:
+            await asyncio.wait(self._tasks)
+
     async def close(self) -> None:
         """Cancel all tasks and wait until they have ended."""
         tasks = list(self._tasks)

@@ -343,7 +343,9 @@ class Owner:
         reads = ReadService(self.topics, self._rooms, offer_after_bytes=offer_after)
         observe_offers(self.metrics.telemetry, reads.offers)
         server.client_stream(reader_codec.READ, reads.read)
-        server.client_stream(consumer_codec.CONSUME, ConsumeService(self.topics, self._rooms).consume)
+        server.client_stream(
+            consumer_codec.CONSUME, ConsumeService(self.topics, self._rooms, lambda: self._level).consume
+        )
         server.client_unary(reader_codec.FIND_INDEX, admin.find_index)
         server.client_unary(owner_codec.LAST_MESSAGE, admin.last_message)
         server.client_unary(owner_codec.LEASE_PRODUCER_ID, LeaseService(self.topics, publish.calls).lease)

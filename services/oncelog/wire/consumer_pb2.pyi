@@ -82,6 +82,7 @@ class ConsumerRequest(_message.Message):
     BIND_EFFECTS_FIELD_NUMBER: _builtins.int
     REWIND_FIELD_NUMBER: _builtins.int
     DEAD_LETTER_FIELD_NUMBER: _builtins.int
+    HOLD_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def subscribe(self) -> Global___Subscribe: ...
     @_builtins.property
@@ -102,6 +103,8 @@ class ConsumerRequest(_message.Message):
     def rewind(self) -> Global___RewindSubscription: ...
     @_builtins.property
     def dead_letter(self) -> Global___RequestDeadLetter: ...
+    @_builtins.property
+    def hold(self) -> Global___HoldConsumer: ...
     def __init__(
         self,
         *,
@@ -115,12 +118,13 @@ class ConsumerRequest(_message.Message):
         bind_effects: Global___BindEffects | None = ...,
         rewind: Global___RewindSubscription | None = ...,
         dead_letter: Global___RequestDeadLetter | None = ...,
+        hold: Global___HoldConsumer | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["acknowledge", b"acknowledge", "acknowledge_negatively", b"acknowledge_negatively", "ask_effects", b"ask_effects", "bind_effects", b"bind_effects", "dead_letter", b"dead_letter", "detach", b"detach", "flow", b"flow", "request", b"request", "rewind", b"rewind", "seek", b"seek", "subscribe", b"subscribe"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["acknowledge", b"acknowledge", "acknowledge_negatively", b"acknowledge_negatively", "ask_effects", b"ask_effects", "bind_effects", b"bind_effects", "dead_letter", b"dead_letter", "detach", b"detach", "flow", b"flow", "hold", b"hold", "request", b"request", "rewind", b"rewind", "seek", b"seek", "subscribe", b"subscribe"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["acknowledge", b"acknowledge", "acknowledge_negatively", b"acknowledge_negatively", "ask_effects", b"ask_effects", "bind_effects", b"bind_effects", "dead_letter", b"dead_letter", "detach", b"detach", "flow", b"flow", "request", b"request", "rewind", b"rewind", "seek", b"seek", "subscribe", b"subscribe"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["acknowledge", b"acknowledge", "acknowledge_negatively", b"acknowledge_negatively", "ask_effects", b"ask_effects", "bind_effects", b"bind_effects", "dead_letter", b"dead_letter", "detach", b"detach", "flow", b"flow", "hold", b"hold", "request", b"request", "rewind", b"rewind", "seek", b"seek", "subscribe", b"subscribe"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_request: _TypeAlias = _typing.Literal["subscribe", "flow", "acknowledge", "acknowledge_negatively", "seek", "detach", "ask_effects", "bind_effects", "rewind", "dead_letter"]  # noqa: Y015
+    _WhichOneofReturnType_request: _TypeAlias = _typing.Literal["subscribe", "flow", "acknowledge", "acknowledge_negatively", "seek", "detach", "ask_effects", "bind_effects", "rewind", "dead_letter", "hold"]  # noqa: Y015
     _WhichOneofArgType_request: _TypeAlias = _typing.Literal["request", b"request"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_request) -> _WhichOneofReturnType_request | None: ...
 
@@ -170,6 +174,7 @@ class Subscribe(_message.Message):
     STORE_ID_FIELD_NUMBER: _builtins.int
     EFFECT_FIELD_NUMBER: _builtins.int
     VERSION_FIELD_NUMBER: _builtins.int
+    WHOLE_ENTRIES_FIELD_NUMBER: _builtins.int
     call: _builtins.int
     """The client's number for this request, unique on the stream."""
     topic: _builtins.str
@@ -203,6 +208,10 @@ class Subscribe(_message.Message):
     effect: _builtins.str
     version: _builtins.int
     """Of the consumer's program (core/process_version.py). Absent: below 9. It gets no entries that it cannot read."""
+    whole_entries: _builtins.bool
+    """The messages of an entry that go to the consumer are not cut by its credit: they go while any is left, and may exceed
+    it.
+    """
     @_builtins.property
     def resume(self) -> Global___HeldMessages:
         """Only for a reconnection, which never creates a subscription."""
@@ -232,10 +241,11 @@ class Subscribe(_message.Message):
         store_id: _builtins.str = ...,
         effect: _builtins.str = ...,
         version: _builtins.int = ...,
+        whole_entries: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_first_index", b"_first_index", "first_index", b"first_index", "resume", b"resume"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_first_index", b"_first_index", "ack_timeout_ms", b"ack_timeout_ms", "call", b"call", "consumer_name", b"consumer_name", "dead_letter_topic", b"dead_letter_topic", "effect", b"effect", "first_index", b"first_index", "instance_id", b"instance_id", "max_deliveries", b"max_deliveries", "owner_epoch_seen", b"owner_epoch_seen", "priority", b"priority", "properties", b"properties", "resume", b"resume", "store_id", b"store_id", "subscription", b"subscription", "topic", b"topic", "topic_id", b"topic_id", "type", b"type", "version", b"version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_first_index", b"_first_index", "ack_timeout_ms", b"ack_timeout_ms", "call", b"call", "consumer_name", b"consumer_name", "dead_letter_topic", b"dead_letter_topic", "effect", b"effect", "first_index", b"first_index", "instance_id", b"instance_id", "max_deliveries", b"max_deliveries", "owner_epoch_seen", b"owner_epoch_seen", "priority", b"priority", "properties", b"properties", "resume", b"resume", "store_id", b"store_id", "subscription", b"subscription", "topic", b"topic", "topic_id", b"topic_id", "type", b"type", "version", b"version", "whole_entries", b"whole_entries"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__first_index: _TypeAlias = _typing.Literal["first_index"]  # noqa: Y015
     _WhichOneofArgType__first_index: _TypeAlias = _typing.Literal["_first_index", b"_first_index"]  # noqa: Y015
@@ -633,6 +643,27 @@ class RequestDeadLetter(_message.Message):
 Global___RequestDeadLetter: _TypeAlias = RequestDeadLetter  # noqa: Y015
 
 @_typing.final
+class HoldConsumer(_message.Message):
+    """The answer to ConsumerWanted: the client of the gateway is there."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    CONSUMER_FIELD_NUMBER: _builtins.int
+    consumer: _builtins.int
+    def __init__(
+        self,
+        *,
+        consumer: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["consumer", b"consumer"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___HoldConsumer: _TypeAlias = HoldConsumer  # noqa: Y015
+
+@_typing.final
 class DetachConsumer(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -696,6 +727,7 @@ class ConsumerEvent(_message.Message):
     SEEK_FIELD_NUMBER: _builtins.int
     ENDED_FIELD_NUMBER: _builtins.int
     EFFECTS_FIELD_NUMBER: _builtins.int
+    WANTED_FIELD_NUMBER: _builtins.int
     owner_epoch: _builtins.int
     """Of the topic; 0: unknown, because the topic is not served here."""
     @_builtins.property
@@ -718,6 +750,8 @@ class ConsumerEvent(_message.Message):
     def ended(self) -> Global___ConsumerEnded: ...
     @_builtins.property
     def effects(self) -> Global___SubscriptionEffects: ...
+    @_builtins.property
+    def wanted(self) -> Global___ConsumerWanted: ...
     def __init__(
         self,
         *,
@@ -732,12 +766,13 @@ class ConsumerEvent(_message.Message):
         seek: Global___SeekAnswer | None = ...,
         ended: Global___ConsumerEnded | None = ...,
         effects: Global___SubscriptionEffects | None = ...,
+        wanted: Global___ConsumerWanted | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["acknowledged", b"acknowledged", "active", b"active", "delivery", b"delivery", "effects", b"effects", "ended", b"ended", "event", b"event", "recall", b"recall", "refused", b"refused", "seek", b"seek", "sought", b"sought", "subscribed", b"subscribed"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["acknowledged", b"acknowledged", "active", b"active", "delivery", b"delivery", "effects", b"effects", "ended", b"ended", "event", b"event", "recall", b"recall", "refused", b"refused", "seek", b"seek", "sought", b"sought", "subscribed", b"subscribed", "wanted", b"wanted"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["acknowledged", b"acknowledged", "active", b"active", "delivery", b"delivery", "effects", b"effects", "ended", b"ended", "event", b"event", "owner_epoch", b"owner_epoch", "recall", b"recall", "refused", b"refused", "seek", b"seek", "sought", b"sought", "subscribed", b"subscribed"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["acknowledged", b"acknowledged", "active", b"active", "delivery", b"delivery", "effects", b"effects", "ended", b"ended", "event", b"event", "owner_epoch", b"owner_epoch", "recall", b"recall", "refused", b"refused", "seek", b"seek", "sought", b"sought", "subscribed", b"subscribed", "wanted", b"wanted"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_event: _TypeAlias = _typing.Literal["subscribed", "refused", "delivery", "acknowledged", "recall", "active", "sought", "seek", "ended", "effects"]  # noqa: Y015
+    _WhichOneofReturnType_event: _TypeAlias = _typing.Literal["subscribed", "refused", "delivery", "acknowledged", "recall", "active", "sought", "seek", "ended", "effects", "wanted"]  # noqa: Y015
     _WhichOneofArgType_event: _TypeAlias = _typing.Literal["event", b"event"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_event) -> _WhichOneofReturnType_event | None: ...
 
@@ -755,6 +790,7 @@ class Subscribed(_message.Message):
     GENERATION_FIELD_NUMBER: _builtins.int
     KEPT_FIELD_NUMBER: _builtins.int
     CREATED_FIELD_NUMBER: _builtins.int
+    WHOLE_ENTRIES_FIELD_NUMBER: _builtins.int
     call: _builtins.int
     consumer: _builtins.int
     subscription_number: _builtins.int
@@ -764,6 +800,8 @@ class Subscribed(_message.Message):
     """Of the grant if this consumer is the active one, else 0."""
     created: _builtins.bool
     """The subscription was created for this request. False from an older owner, which does not say."""
+    whole_entries: _builtins.bool
+    """As wanted. False from an older owner, which does not know it."""
     @_builtins.property
     def kept(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
         """Of the presented ranges, those that stay with the consumer."""
@@ -779,10 +817,11 @@ class Subscribed(_message.Message):
         generation: _builtins.int = ...,
         kept: _abc.Iterable[_builtins.int] | None = ...,
         created: _builtins.bool = ...,
+        whole_entries: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["call", b"call", "consumer", b"consumer", "created", b"created", "generation", b"generation", "kept", b"kept", "seek_epoch", b"seek_epoch", "subscription_id", b"subscription_id", "subscription_number", b"subscription_number"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["call", b"call", "consumer", b"consumer", "created", b"created", "generation", b"generation", "kept", b"kept", "seek_epoch", b"seek_epoch", "subscription_id", b"subscription_id", "subscription_number", b"subscription_number", "whole_entries", b"whole_entries"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -975,6 +1014,29 @@ class ConsumerActive(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___ConsumerActive: _TypeAlias = ConsumerActive  # noqa: Y015
+
+@_typing.final
+class ConsumerWanted(_message.Message):
+    """Another consumer wants the exclusive subscription. To a consumer of whole entries; HoldConsumer or DetachConsumer
+    follows, or the consumer is ended.
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    CONSUMER_FIELD_NUMBER: _builtins.int
+    consumer: _builtins.int
+    def __init__(
+        self,
+        *,
+        consumer: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["consumer", b"consumer"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ConsumerWanted: _TypeAlias = ConsumerWanted  # noqa: Y015
 
 @_typing.final
 class SubscriptionSought(_message.Message):

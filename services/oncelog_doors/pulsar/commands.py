@@ -11,10 +11,15 @@ from oncelog.core.errors import InvalidArgument
 from oncelog_doors.wire.pulsar_commands_pb2 import Command
 
 TEXT_BYTES_MAX = 32 * 1024
-#: Of each list in a command: ids of an acknowledgement, key ranges, properties.
+#: Of each list in a command: key ranges, properties.
 ITEMS_MAX = 1000
+#: Of an acknowledgement, or to be delivered again. Clients of Java send 1,998 at a time, and what they have kept while
+#: they were not connected.
+MESSAGE_IDS_MAX = 50_000
 #: Each has a bit for 64 messages of a batch.
 ACK_SET_WORDS_MAX = 16_384
+
+_ITEMS_MAX = {"ack_set": ACK_SET_WORDS_MAX, "message_ids": MESSAGE_IDS_MAX}
 
 _BODIES = Command.DESCRIPTOR.oneofs_by_name["body"].fields
 #: {name of a command: its type}
@@ -58,7 +63,7 @@ def _check_values(message: Message, path: str) -> None:
     for field, value in message.ListFields():
         place = f"{path}.{field.name}"
         if field.is_repeated:
-            limit = ACK_SET_WORDS_MAX if field.name == "ack_set" else ITEMS_MAX
+            limit = _ITEMS_MAX.get(field.name, ITEMS_MAX)
             if len(value) > limit:
                 raise InvalidArgument(f"{place} has {len(value)} items, at most {limit}", field=place, limit=limit)
             if field.type == FieldDescriptor.TYPE_STRING:

@@ -17,16 +17,16 @@ from typing import cast
 
 from oncelog.core.access import UNCHECKED, Caller
 from oncelog.core.errors import InvalidArgument, OncelogError
-from oncelog.core.names import TopicName
 from oncelog_doors.core.pulsar.connecting import Admitted, Connect, admission, message_bytes_max, token_of
 from oncelog_doors.core.pulsar.families import ClientFamily, family_of
 from oncelog_doors.core.pulsar.liveness import Drop, Liveness, LivenessEffect, SayAlive, WritePing
-from oncelog_doors.core.pulsar.names import has_no_partitions, producer_name_of, topic_of
+from oncelog_doors.core.pulsar.names import producer_name_of, topic_of
 from oncelog_doors.core.pulsar.openings import ProducerRequest
 from oncelog_doors.core.pulsar.send_budget import BudgetEffect, ProducerKey
 from oncelog_doors.core.pulsar.server_errors import Refusal, ServerError, refusal_of
 from oncelog_doors.pulsar import replies
 from oncelog_doors.pulsar.commands import command
+from oncelog_doors.pulsar.consumers import Consumers
 from oncelog_doors.pulsar.frames import (
     Buffer,
     Frame,
@@ -38,11 +38,12 @@ from oncelog_doors.pulsar.frames import (
 from oncelog_doors.pulsar.home import Home
 from oncelog_doors.pulsar.not_offered import declined, is_not_offered
 from oncelog_doors.pulsar.paced_requests import PacedRequests
-from oncelog_doors.pulsar.ports import ProducerPort, ProvedCaller
+from oncelog_doors.pulsar.ports import Holder, ProvedCaller
 from oncelog_doors.pulsar.producer_slot import ProducerSlot
-from oncelog_doors.pulsar.readers import Readers
+from oncelog_doors.pulsar.schema_checks import SchemaChecks, schema_of
 from oncelog_doors.pulsar.token_watch import TokenWatch
-from oncelog_doors.wire.pulsar_commands_pb2 import AuthResponse, Command, GetPartitions, Lookup, Ping, Pong, Producer
+from oncelog_doors.pulsar.topic_requests import TopicRequests
+from oncelog_doors.wire.pulsar_commands_pb2 import AuthResponse, Command, Lookup, Ping, Pong, Producer
 from oncelog_doors.wire.pulsar_values_pb2 import BrokerEntry
 
 _LOG = logging.getLogger(__name__)
@@ -54,28 +55,27 @@ UNSENT_BYTES_MAX = 1024 * 1024
 #: How long a connection that ends may still send what was written to it.
 CLOSING_MS = 5_000
 PRODUCERS_MAX = 1000
-#: Look-ups of one connection without an answer of the cluster.
-LOOKUPS_MAX = 100
-_REQUESTS_LATER = {"get_topics", "get_schema", "get_or_create_schema"}
 
 
 class Connection(asyncio.Protocol):
-    """It has the forms of `producer_slot.Surroundings` and `reader_slot.ReaderSurroundings`."""
+    """It has the forms of `producer_slot.Surroundings`, `entry_sender.ConsumerSurroundings`, `topic_requests.Asking`
+    and `schema_checks.Checking`."""
 
     def __init__(self, home: Home) -> None:
         self.home = home
         self.number = home.next_connection()
         self.cluster, self.timers, self.budget = home.cluster, home.timers, home.budget
-        self.due, self.tasks = home.due, home.tasks
+        self.due, self.tasks, self.consuming, self.counts = home.due, home.tasks, home.consuming, home.counts
         self.caller: Caller = UNCHECKED
         self.family = ClientFamily.UNKNOWN
         self.peer = self.address = ""
         self._role: str | None = None
         self._is_admitted = self._spoke = self._is_connected = self._draining = False
-        self._lookup_count = 0
         self.slots: dict[int, ProducerSlot] = {}
         self.wants_broker_entry = False
-        self.readers = Readers(self)
+        self.consumers = Consumers(self)
+        self._topics = TopicRequests(self)
+        self._checks = SchemaChecks(self, partial(self.consumers.handle, "subscribe"))
         self._reader = FrameReader()
         self._admitted: Admitted | None = None
         self._paced = PacedRequests(self, self.timers, home.pace)
@@ -84,7 +84,7 @@ class Connection(asyncio.Protocol):
         #: why nothing is read
         self._held: set[str] = set()
         self._liveness = Liveness(self.timers.now_ms())
-        self._wanted: list[ProducerPort] = []
+        self._wanted: list[Holder] = []
         self._cancel_timer: Callable[[], None] | None = None
         self._cancel_unsent: Callable[[], None] | None = None
         self._cancel_abort: Callable[[], None] | None = None
@@ -134,7 +134,7 @@ class Connection(asyncio.Protocol):
             self._cancel_unsent()
             self._cancel_unsent = None
         self.release("unsent")
-        self.readers.read_again()
+        self.consumers.read_again()
 
     @property
     def unsent_bytes(self) -> int:
@@ -147,13 +147,14 @@ class Connection(asyncio.Protocol):
         return "unsent" not in self._held
 
     def connection_lost(self, error: Exception | None) -> None:
+        client_lost = not self._closed
         self._ended()
         for cancel in (self._cancel_timer, self._cancel_unsent, self._cancel_abort):
             if cancel is not None:
                 cancel()
         for slot in list(self.slots.values()):
             slot.disconnected()
-        self.readers.disconnected()
+        self.consumers.disconnected(client_lost=client_lost)
         if self._is_admitted:
             self.home.admissions.gone(self.address, self._role)
             if not self._is_connected and self._spoke:
@@ -222,21 +223,19 @@ class Connection(asyncio.Protocol):
                     slot.close_by_client(body.request_id)
             case "lookup":
                 self._paced.take(self._pace_of(name), partial(self._locate, body))
-            case "get_partitions":
-                self._paced.take(self._pace_of(name), partial(self._look_up, body))
+            case _ if self._topics.handles(name):
+                self._paced.take(self._pace_of(name), partial(self._topics.handle, name, body))
             case "auth_response":
                 self._renew_token(body)
             case "subscribe":
                 opens = ("consumer", body.consumer_id)
-                self._paced.take(self._pace_of(name), partial(self.readers.handle, name, body), opens=opens)
+                self._paced.take(self._pace_of(name), partial(self._checks.subscribe, body), opens=opens)
             case "close_consumer":
                 self._paced.forget(("consumer", body.consumer_id))
-                self.readers.handle(name, body)
-            case _ if self.readers.handles(name):
-                self.readers.handle(name, body)
-            case _ if name in _REQUESTS_LATER:
-                sentence = f"{name} is not offered yet: this door has producers and readers"
-                self.write(replies.error(body.request_id, Refusal(ServerError.NOT_ALLOWED_ERROR, sentence)))
+                self._checks.forget(body.consumer_id)
+                self.consumers.handle(name, body)
+            case _ if self.consumers.handles(name):
+                self.consumers.handle(name, body)
             case _ if is_not_offered(name):
                 answer = declined(name, body)
                 if answer is not None:
@@ -343,28 +342,6 @@ class Connection(asyncio.Protocol):
     def _locate(self, asked: Lookup) -> None:
         self.write(replies.located(asked.request_id))
 
-    def _look_up(self, asked: GetPartitions) -> None:
-        request_id, may_create, topic = asked.request_id, asked.may_create, topic_of(asked.topic)
-        if isinstance(topic, Refusal):
-            self.write(replies.partitions_failed(request_id, topic))
-        elif has_no_partitions(topic):
-            self.write(replies.partitions(request_id, 0))
-        else:
-            self._lookup_count += 1
-            if self._lookup_count >= LOOKUPS_MAX:
-                self.hold("look-ups")
-            self.tasks.start(self._count_partitions(request_id, topic, may_create), what=f"a look-up of {topic}")
-
-    async def _count_partitions(self, request_id: int, topic: TopicName, may_create: bool) -> None:
-        try:
-            count = await self.cluster.partitions(topic, self.caller, may_create=may_create)
-        except OncelogError as error:
-            self.write(replies.partitions_failed(request_id, refusal_of(error)))
-        else:
-            self.write(replies.partitions(request_id, count))
-        self._lookup_count -= 1
-        self.release("look-ups")
-
     def _open_producer(self, asked: Producer) -> None:
         topic, name = topic_of(asked.topic), producer_name_of(asked.name)
         refusal = next((each for each in (topic, name) if isinstance(each, Refusal)), None)
@@ -383,11 +360,11 @@ class Connection(asyncio.Protocol):
             token=asked.topic_epoch if name is not None else 0,
             shared=asked.access == Producer.SHARED,
             transactions=asked.transactions,
-            initial_subscription=bool(asked.initial_subscription),
         )
         slot = ProducerSlot(
             self, ProducerKey(self.number, self.home.next_opening()), topic, name, request,
-            producer_id=asked.producer_id, request_id=asked.request_id,
+            producer_id=asked.producer_id, request_id=asked.request_id, subscription=asked.initial_subscription,
+            schema=schema_of(asked.schema) if asked.HasField("schema") else None,
         )  # fmt: skip
         self.slots[asked.producer_id] = slot
         slot.begin()
@@ -401,8 +378,8 @@ class Connection(asyncio.Protocol):
 
     # --- life ---------------------------------------------------------------------------------------------------------
 
-    def wanted(self, port: ProducerPort) -> None:
-        self._wanted.append(port)
+    def wanted(self, holder: Holder) -> None:
+        self._wanted.append(holder)
         self._perform_liveness(self._liveness.wanted(self.timers.now_ms()))
 
     def _perform_liveness(self, effects: list[LivenessEffect]) -> None:
@@ -412,8 +389,8 @@ class Connection(asyncio.Protocol):
                     self.write(command(ping=Ping()))
                     self._watch()
                 case SayAlive():
-                    for port in self._wanted:
-                        port.holder_lives()
+                    for holder in self._wanted:
+                        holder.holder_lives()
                     self._wanted.clear()
                 case Drop():
                     self.fail(effect.reason)
@@ -465,6 +442,7 @@ class Connection(asyncio.Protocol):
         """Nothing of the client is handled any more."""
         self._closed = True
         self._paced.close()
+        self._checks.close()
         if self._token is not None:
             self._token.close()
 

@@ -1,7 +1,7 @@
 """What all connections of one door share: limits, time, tasks, and the graceful end."""
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sized
 from typing import Protocol, assert_never
 
 from oncelog.runtime.tasks import BackgroundTasks
@@ -27,6 +27,10 @@ class OpenConnection(Protocol):
     @property
     def slots(self) -> Mapping[int, ProducerSlot]:
         """{producer id: producer}"""
+
+    @property
+    def consumers(self) -> Sized:
+        """Readers and consumers."""
 
     @property
     def holds(self) -> frozenset[str]:
@@ -62,6 +66,8 @@ class Home:
         self.pace = Pace()
         self.counts = DoorCounts()
         self.tasks = BackgroundTasks()
+        #: of consumers, which end with their connections, once the cluster has back what their clients hold
+        self.consuming = BackgroundTasks()
         #: {number: connection}, those that are open
         self.connections: dict[int, OpenConnection] = {}
         self._connection_count = 0
@@ -85,7 +91,8 @@ class Home:
             self._drained.set_result(None)
 
     async def drain(self, limit_ms: int) -> None:
-        """End all connections, then the tasks. limit_ms: for receipts that are not out."""
+        """End all connections, then the tasks; consumers give back what their clients hold. limit_ms: for receipts that
+        are not out."""
         self._drained = asyncio.get_running_loop().create_future()
         for connection in list(self.connections.values()):
             connection.drain()
@@ -93,6 +100,7 @@ class Home:
         if self.connections:
             await self._drained
         cancel()
+        await self.consuming.ended()
         await self.tasks.close()
 
     def _close_all(self) -> None:
@@ -126,3 +134,7 @@ class Home:
     @property
     def producer_count(self) -> int:
         return sum(len(connection.slots) for connection in self.connections.values())
+
+    @property
+    def consumer_count(self) -> int:
+        return sum(len(connection.consumers) for connection in self.connections.values())

@@ -2,19 +2,31 @@
 
 import asyncio
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
 from oncelog.core.access import Caller
+from oncelog.core.acks.changes import IndexRange
 from oncelog.core.errors import OncelogError
-from oncelog.core.ids import Position, SequenceId
-from oncelog.core.names import TopicName
-from oncelog_doors.core.pulsar.deliveries import Delivery
+from oncelog.core.ids import Position, SeekEpoch, SequenceId
+from oncelog.core.names import NamespaceName, TopicName
+from oncelog_doors.core.pulsar.deliveries import Delivery, RawBatch
 from oncelog_doors.core.pulsar.message_ids import DeliveredId, Start
+from oncelog_doors.core.pulsar.schemas import Schema
+from oncelog_doors.core.pulsar.subscribing import Subscription
+from oncelog_doors.core.pulsar.topic_lists import NamedTopic
 from oncelog_doors.core.pulsar.verdicts import Ids, Rejected, Verdict
 
 #: Called once, on the event loop. None: the producer has ended, and nothing is known of the batch.
 Decided = Callable[[Verdict | None], None]
+
+
+class Holder(Protocol):
+    """What one client has and another one may want: a producer name, an exclusive subscription."""
+
+    def holder_lives(self) -> None:
+        """The answer to `wanted`: the client is there."""
 
 
 class ProducerPort(Protocol):
@@ -83,6 +95,84 @@ class ReaderPort(Protocol):
         """`arrival` then raises ReaderClosed."""
 
 
+class TakenEntry(NamedTuple):
+    """One delivery of messages of one entry. ranges: the messages that are meant, ascending indexes of the topic.
+    delivery_count: of the worst of them; 1: none was delivered before."""
+
+    raw: RawBatch
+    ranges: tuple[IndexRange, ...]
+    delivery_count: int
+    seek_epoch: SeekEpoch
+
+
+@dataclass(frozen=True, slots=True)
+class ConsumerCallbacks:
+    """Called on the event loop once the consumer is open. active: exclusive and failover: whether it is the active
+    consumer now. recalled: messages that it has taken are given to other consumers, or come again. sought: the
+    subscription begins elsewhere. wanted: another client wants the exclusive subscription."""
+
+    active: Callable[[bool], None]
+    recalled: Callable[[tuple[IndexRange, ...]], None]
+    sought: Callable[[SeekEpoch], None]
+    wanted: Callable[[], None]
+
+
+#: Called once, when the log has decided about an acknowledgement: its error, and whether it is durable.
+Settled = Callable[[OncelogError | None, bool], None]
+
+
+class ConsumerPort(Protocol):
+    """One consumer of a subscription. It survives changes of the topic's owner by itself, with what it holds."""
+
+    @property
+    def active(self) -> bool:
+        """Of exclusive and failover: whether it is the active consumer."""
+
+    @property
+    def seek_epoch(self) -> SeekEpoch: ...
+
+    @property
+    def failure(self) -> OncelogError | None:
+        """What has ended it; None while it is open."""
+
+    def permits(self, total: int) -> None:
+        """So many messages may be delivered in all since it was opened."""
+
+    def take(self) -> TakenEntry | None:
+        """The next delivery; None when none is here. Raises CorruptEntry and MessageTooLarge, once, for one that cannot
+        be read: its messages stay unacknowledged. Raises another OncelogError if there is no going on."""
+
+    async def arrival(self) -> None:
+        """Return when a delivery may be here. Raises OncelogError: a retriable one, after which it may wait again, or
+        what ends this consumer."""
+
+    def ack(self, ranges: Sequence[IndexRange], seek_epoch: SeekEpoch, then: Settled) -> None:
+        """Acknowledge these messages. Raises nothing."""
+
+    def nack(self, ranges: Sequence[IndexRange], *, delay_ms: int) -> None:
+        """Deliver these messages again, not before so many ms. Raises nothing."""
+
+    def redeliver(self) -> None:
+        """Deliver everything again that was taken and not acknowledged. Raises nothing."""
+
+    async def seek(self, start: Start) -> None:
+        """Begin the subscription again there, for all its consumers. Returns when that is durable. Raises
+        OncelogError."""
+
+    async def unsubscribe(self) -> None:
+        """Delete the subscription and end this consumer. Raises OncelogError; Conflict: there are other consumers, and
+        nothing has changed."""
+
+    async def last_id(self) -> DeliveredId | None:
+        """Of the last message of the topic; None: it has none. Raises OncelogError."""
+
+    def holder_lives(self) -> None:
+        """The answer to `wanted`: the client is there."""
+
+    async def close(self, *, client_lost: bool) -> None:
+        """Give back what it holds, at once. client_lost: the client is gone without a word."""
+
+
 class ProvedCaller(NamedTuple):
     """Whose token it is. ends_in_ms: how long the token is still valid; None: for ever."""
 
@@ -90,8 +180,37 @@ class ProvedCaller(NamedTuple):
     ends_in_ms: int | None = None
 
 
+class FoundSchema(NamedTuple):
+    """schema: as its client has sent it."""
+
+    version: bytes
+    schema: bytes
+
+
+class SchemasPort(Protocol):
+    """The schemas of topics. The partitions of a topic have them together. All raise PermissionDenied, and
+    OncelogError."""
+
+    async def store(self, topic: TopicName, caller: Caller, schema: Schema) -> bytes:
+        """The version of a schema, which is stored if it is new. Raises IncompatibleSchema, LimitReached,
+        TopicNotFound."""
+
+    async def compare(self, topic: TopicName, caller: Caller, schema: Schema) -> None:
+        """Raises IncompatibleSchema if the topic has schemas of another type."""
+
+    async def find(self, topic: TopicName, caller: Caller, version: bytes | None) -> FoundSchema:
+        """version: None: the newest. Raises NotFound."""
+
+
 class ClusterPort(Protocol):
     """The cluster, for all connections of a door."""
+
+    @property
+    def schemas(self) -> SchemasPort: ...
+
+    @property
+    def read_ahead_bytes(self) -> int:
+        """What all readers together may hold ready."""
 
     @property
     def authentication(self) -> bool:
@@ -106,6 +225,10 @@ class ClusterPort(Protocol):
 
     async def partitions(self, topic: TopicName, caller: Caller, *, may_create: bool) -> int:
         """0: the topic is not partitioned. Raises OncelogError."""
+
+    async def topics_of(self, namespace: NamespaceName, caller: Caller) -> Sequence[NamedTopic]:
+        """The topics of a namespace, without their partitions, as they are after this call. Raises PermissionDenied for
+        a caller that may not read them, and OncelogError."""
 
     async def open_producer(
         self,
@@ -122,9 +245,29 @@ class ClusterPort(Protocol):
         wanted: called when another client wants the name. Raises OncelogError, as `ProducerOpening.refused` reads it.
         """
 
+    async def ensure_subscription(self, topic: TopicName, caller: Caller, name: str) -> None:
+        """Make the subscription, which begins with the first message, if it is missing; and its topic. Returns when it
+        is durable. Raises OncelogError."""
+
     async def open_reader(self, topic: TopicName, caller: Caller, start: Start, *, may_create: bool) -> ReaderPort:
         """Open a reader for the caller. Returns when its first entry is here, or when nothing is stored behind the
         start: so a place that cannot be read fails here. Cancelling withdraws the request. Raises OncelogError."""
+
+    async def open_consumer(
+        self,
+        topic: TopicName,
+        caller: Caller,
+        name: str,
+        consumer_name: str,
+        subscription: Subscription,
+        callbacks: ConsumerCallbacks,
+        *,
+        may_create: bool,
+    ) -> ConsumerPort:
+        """Open a consumer for the caller. name: of the subscription, which is made if it is missing. consumer_name:
+        unlike those of its other consumers. may_create: create the topic if it is missing. It waits while the topic has
+        no owner, and while it is unknown whether another client has an exclusive subscription; cancelling withdraws the
+        request. Raises OncelogError."""
 
 
 class Timers(Protocol):

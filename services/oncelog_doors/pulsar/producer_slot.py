@@ -27,6 +27,7 @@ from oncelog_doors.core.pulsar.openings import (
     Refuse,
     Succeed,
 )
+from oncelog_doors.core.pulsar.schemas import Schema
 from oncelog_doors.core.pulsar.send_budget import BudgetEffect, ProducerKey, SendBudget
 from oncelog_doors.core.pulsar.sends import CloseProducer, SendEffect, Sends, WriteReceipt, WriteSendError
 from oncelog_doors.core.pulsar.verdicts import Ids, Rejected, Verdict, rejection_of_kind, rejection_of_numbers
@@ -80,14 +81,20 @@ class ProducerSlot:
         *,
         producer_id: int,
         request_id: int,
+        schema: Schema | None = None,
+        subscription: str = "",
     ) -> None:
+        """subscription: is to be there before the first message is; empty: none."""
         self.key = key
         self.topic = topic
         self.producer_id = producer_id
         self._around = around
         self._name = name
         self._request_id = request_id
+        self._schema = schema
+        self._schema_version = b""
         self._token = request.token
+        self._subscription = "" if request.token else subscription
         self._opening = ProducerOpening(request, around.family, around.timers.now_ms())
         self._asking: asyncio.Task[None] | None = None
         self._cancel_deadline: Callable[[], None] | None = None
@@ -121,7 +128,7 @@ class ProducerSlot:
                     self._stop_waiting()
                     self._token = effect.token
                     self._sends = Sends(self._around.family)
-                    self._around.write(replies.producer_success(self._request_id, effect))
+                    self._around.write(replies.producer_success(self._request_id, effect, self._schema_version))
                 case Refuse():
                     self._around.write(replies.error(self._request_id, effect.refusal))
                     self._end(gives_up_name=False)
@@ -131,6 +138,11 @@ class ProducerSlot:
     async def _ask(self, ask: AskOwner) -> None:
         around = self._around
         try:
+            # First: a producer whose schema is refused takes the name from no other one.
+            if self._schema is not None:
+                self._schema_version = await around.cluster.schemas.store(self.topic, around.caller, self._schema)
+            if self._subscription:
+                await around.cluster.ensure_subscription(self.topic, around.caller, self._subscription)
             port = await around.cluster.open_producer(
                 self.topic, around.caller, name=self._name, token=ask.token, epoch=ask.epoch, wanted=self._wanted
             )

@@ -15,52 +15,24 @@ import asyncio
 import logging
 from typing import Any, Protocol
 
-from oncelog.core.access import Caller
 from oncelog.core.errors import LedgerUnavailable, OncelogError
 from oncelog.core.names import TopicName
-from oncelog.runtime.tasks import BackgroundTasks
-from oncelog_doors.core.pulsar.connecting import message_bytes_max
 from oncelog_doors.core.pulsar.deliveries import Delivery
 from oncelog_doors.core.pulsar.message_ids import Start
-from oncelog_doors.core.pulsar.permits import Permits
 from oncelog_doors.core.pulsar.server_errors import refusal_of
 from oncelog_doors.pulsar import replies
-from oncelog_doors.pulsar.frames import Buffer, build_entry
-from oncelog_doors.pulsar.ports import ClusterPort, ReaderPort, Timers
-from oncelog_doors.wire.pulsar_commands_pb2 import Command, ConsumerStats, Subscribe
-from oncelog_doors.wire.pulsar_values_pb2 import BrokerEntry
+from oncelog_doors.pulsar.entry_sender import ConsumerSurroundings, EntrySender
+from oncelog_doors.pulsar.ports import ReaderPort
+from oncelog_doors.wire.pulsar_commands_pb2 import Ack, ConsumerStats, Redeliver, Subscribe
 
 _LOG = logging.getLogger(__name__)
-
-#: Above it an entry is made ready in another thread: it would delay all other clients.
-PREPARED_HERE_BYTES_MAX = 64 * 1024
-NO_PARTITION = -1
-
-
-class ReaderSurroundings(Protocol):
-    """What a reader needs of its connection and its door."""
-
-    caller: Caller
-    peer: str
-    cluster: ClusterPort
-    timers: Timers
-    tasks: BackgroundTasks
-    #: the client asks for append time and index of each entry
-    wants_broker_entry: bool
-
-    @property
-    def reads_along(self) -> bool:
-        """Whether the client reads what it is sent: less than 1 MiB waits for it."""
-
-    def write(self, answer: Command) -> None: ...
-    def write_entry(self, front: Command, entry: Buffer, broker_entry: BrokerEntry | None) -> None: ...
 
 
 class ReaderSlot:
     """From SUBSCRIBE to its end; then it writes nothing any more (hazard seek-behind-old-messages)."""
 
     def __init__(
-        self, around: ReaderSurroundings, topic: TopicName, asked: Subscribe, start: Start, *, over: "Over"
+        self, around: ConsumerSurroundings, topic: TopicName, asked: Subscribe, start: Start, *, over: "Over"
     ) -> None:
         """over: called at the end, and when SUBSCRIBE has succeeded."""
         self.topic = topic
@@ -71,12 +43,9 @@ class ReaderSlot:
         self._asked = asked
         self._start = start
         self._over = over
-        self._partition = NO_PARTITION if topic.partition is None else topic.partition
-        self._permits = Permits()
+        self._sender = EntrySender(around, self.consumer_id, topic)
         self._port: ReaderPort | None = None
         self._closed = False
-        self._may_go_on = asyncio.Event()
-        self._messages_out = self._bytes_out = 0
         self._task: asyncio.Task[None] | None = None
 
     def begin(self) -> None:
@@ -125,10 +94,8 @@ class ReaderSlot:
                     _LOG.warning("%s: %s", self._around.peer, error)
                 ready = await self._next(port)
                 continue
-            while not (self._permits.any and self._around.reads_along):
-                self._may_go_on.clear()
-                await self._may_go_on.wait()
-            self._send(ready)
+            await self._sender.until_wanted()
+            self._sender.send(ready)
             ready = await self._next(port)
 
     async def _next(self, port: ReaderPort) -> Delivery | None:
@@ -136,29 +103,33 @@ class ReaderSlot:
         taken: Any | None = port.take()
         if taken is None:
             return None
-        bytes_max = message_bytes_max(self._around.cluster.batch_bytes_max)
-        if port.size_of(taken) <= PREPARED_HERE_BYTES_MAX:
-            return _with_checksum(port.prepare(taken, bytes_max))
-        return await asyncio.to_thread(lambda: _with_checksum(port.prepare(taken, bytes_max)))
-
-    def _send(self, ready: Delivery) -> None:
-        assert ready.whole is not None, "its bytes are made"
-        around = self._around
-        self._permits.sent(ready.messages)
-        self._messages_out += ready.messages
-        self._bytes_out += len(ready.whole)
-        broker_entry = replies.broker_entry(ready) if around.wants_broker_entry else None
-        around.write_entry(replies.message(self.consumer_id, ready, self._partition), ready.whole, broker_entry)
+        try:
+            return await self._sender.ready(port.size_of(taken), lambda bytes_max: port.prepare(taken, bytes_max))
+        except OncelogError:
+            self._around.counts.undeliverable += 1
+            raise
 
     # --- what the client sends ----------------------------------------------------------------------------------------
 
     def flow(self, permits: int) -> None:
-        self._permits.flow(permits)
-        self._may_go_on.set()
+        self._sender.flow(permits)
 
     def reads_again(self) -> None:
-        """The client reads what it is sent."""
-        self._may_go_on.set()
+        self._sender.reads_again()
+
+    def acknowledge(self, ack: Ack) -> None:
+        """Nothing is held, so nothing changes."""
+        if ack.HasField("request_id"):
+            self._around.write(replies.ack_response(self.consumer_id, ack.request_id))
+
+    def redeliver(self, _body: Redeliver) -> None:
+        """Nothing is held, so there is nothing to send again."""
+
+    def seek(self, start: Start, request_id: int) -> None:
+        self._over.sought(self, start)
+        self.disconnected()
+        self._around.write(replies.close_consumer(self.consumer_id))
+        self._around.write(replies.success(request_id))
 
     async def answer_last_id(self, request_id: int) -> None:
         assert self._port is not None, "it is open"
@@ -167,27 +138,38 @@ class ReaderSlot:
         except OncelogError as error:
             self._around.write(replies.error(request_id, refusal_of(error)))
         else:
-            self._around.write(replies.last_message_id(request_id, last, self._port.before, self._partition))
+            self._around.write(replies.last_message_id(request_id, last, self._sender.partition, self._port))
 
     def stats(self, request_id: int) -> ConsumerStats:
         """What costs no request."""
         return ConsumerStats(
             request_id=request_id,
             consumer_name=self._asked.consumer_name,
-            messages_out=self._messages_out,
-            bytes_out=self._bytes_out,
-            permits=max(0, self._permits.left),
+            messages_out=self._sender.messages_out,
+            bytes_out=self._sender.bytes_out,
+            permits=max(0, self._sender.permits.left),
             address=self._around.peer,
             type="Exclusive",
         )
 
     # --- ends ---------------------------------------------------------------------------------------------------------
 
-    def close(self) -> None:
-        """The client closes it or seeks, or the connection is gone."""
+    def close(self, request_id: int) -> None:
+        """The client closes it, or unsubscribes: no subscription is left either way."""
+        self.disconnected()
+        self._around.write(replies.success(request_id))
+
+    def unsubscribe(self, request_id: int) -> None:
+        self.close(request_id)
+
+    def disconnected(self, *, client_lost: bool = False) -> None:
+        """The connection is gone, or the client subscribes again. Nothing is held for a client that is lost."""
         self._end()
         if self._task is not None:
             self._task.cancel()
+
+    async def gone(self) -> None:
+        """Return when nothing of this reader is left: there is nothing in the cluster."""
 
     def _end(self) -> None:
         if not self._closed:
@@ -200,9 +182,7 @@ class Over(Protocol):
     """Learns how a slot goes on."""
 
     def opened(self, slot: ReaderSlot) -> None: ...
+    def sought(self, slot: ReaderSlot, start: Start) -> None:
+        """The client goes on from there, with its next SUBSCRIBE."""
+
     def ended(self, slot: ReaderSlot) -> None: ...
-
-
-def _with_checksum(made: Delivery) -> Delivery:
-    """Its bytes, if no client wrote them."""
-    return made if made.whole is not None else made._replace(whole=build_entry(made.metadata, made.payload))

@@ -933,6 +933,7 @@ class Subscribe(_message.Message):
     MAY_CREATE_FIELD_NUMBER: _builtins.int
     START_ROLLBACK_FIELD_NUMBER: _builtins.int
     KEY_SHARED_FIELD_NUMBER: _builtins.int
+    SUBSCRIPTION_PROPERTIES_FIELD_NUMBER: _builtins.int
     CONSUMER_EPOCH_FIELD_NUMBER: _builtins.int
     topic: _builtins.str
     subscription: _builtins.str
@@ -955,6 +956,10 @@ class Subscribe(_message.Message):
     def schema(self) -> _pulsar_values_pb2.Schema: ...
     @_builtins.property
     def key_shared(self) -> Global___KeyShared: ...
+    @_builtins.property
+    def subscription_properties(self) -> _containers.RepeatedCompositeFieldContainer[_pulsar_values_pb2.Property]:
+        """Of the subscription, if it is made."""
+
     def __init__(
         self,
         *,
@@ -974,11 +979,12 @@ class Subscribe(_message.Message):
         may_create: _builtins.bool | None = ...,
         start_rollback: _builtins.int | None = ...,
         key_shared: Global___KeyShared | None = ...,
+        subscription_properties: _abc.Iterable[_pulsar_values_pb2.Property] | None = ...,
         consumer_epoch: _builtins.int | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["consumer_epoch", b"consumer_epoch", "consumer_id", b"consumer_id", "consumer_name", b"consumer_name", "durable", b"durable", "initial_position", b"initial_position", "key_shared", b"key_shared", "may_create", b"may_create", "priority_level", b"priority_level", "read_compacted", b"read_compacted", "replicate_state", b"replicate_state", "request_id", b"request_id", "schema", b"schema", "start", b"start", "start_rollback", b"start_rollback", "subscription", b"subscription", "topic", b"topic", "type", b"type"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["consumer_epoch", b"consumer_epoch", "consumer_id", b"consumer_id", "consumer_name", b"consumer_name", "durable", b"durable", "initial_position", b"initial_position", "key_shared", b"key_shared", "may_create", b"may_create", "priority_level", b"priority_level", "read_compacted", b"read_compacted", "replicate_state", b"replicate_state", "request_id", b"request_id", "schema", b"schema", "start", b"start", "start_rollback", b"start_rollback", "subscription", b"subscription", "subscription_properties", b"subscription_properties", "topic", b"topic", "type", b"type"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["consumer_epoch", b"consumer_epoch", "consumer_id", b"consumer_id", "consumer_name", b"consumer_name", "durable", b"durable", "initial_position", b"initial_position", "key_shared", b"key_shared", "may_create", b"may_create", "priority_level", b"priority_level", "read_compacted", b"read_compacted", "replicate_state", b"replicate_state", "request_id", b"request_id", "schema", b"schema", "start", b"start", "start_rollback", b"start_rollback", "subscription", b"subscription", "topic", b"topic", "type", b"type"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["consumer_epoch", b"consumer_epoch", "consumer_id", b"consumer_id", "consumer_name", b"consumer_name", "durable", b"durable", "initial_position", b"initial_position", "key_shared", b"key_shared", "may_create", b"may_create", "priority_level", b"priority_level", "read_compacted", b"read_compacted", "replicate_state", b"replicate_state", "request_id", b"request_id", "schema", b"schema", "start", b"start", "start_rollback", b"start_rollback", "subscription", b"subscription", "subscription_properties", b"subscription_properties", "topic", b"topic", "type", b"type"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

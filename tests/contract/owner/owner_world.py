@@ -241,7 +241,8 @@ async def owner_world(
         server = Server(security)
         server.client_stream(owner_codec.PUBLISH, world.publish.publish)
         server.client_stream(reader_codec.READ, world.reads.read)
-        server.client_stream(consumer_codec.CONSUME, ConsumeService(world.topics, world.rooms).consume)
+        consume = ConsumeService(world.topics, world.rooms, lambda: world.level).consume
+        server.client_stream(consumer_codec.CONSUME, consume)
         admin = AdminService(world.topics, ME, world.rates)
         server.client_unary(reader_codec.FIND_INDEX, admin.find_index)
         subscriptions = SubscriptionService(world.topics)

@@ -16,7 +16,9 @@ from oncelog.core.delivery.events import (
     AnswerSubscribe,
     ConsumerActive,
     ConsumerDetached,
+    ConsumerHeld,
     ConsumerOpening,
+    ConsumerWanted,
     DeliveredEntry,
     DeliverMessages,
     EndConsumer,
@@ -139,6 +141,8 @@ REQUESTS: tuple[ConsumerRequest, ...] = (
     ConsumerDetached(C, lost=True),
     ConsumerDetached(C, lost=False),
     opening(9),
+    opening(9, whole_entries=True),
+    ConsumerHeld(C),
 )  # fmt: skip
 
 
@@ -182,6 +186,8 @@ REPORTS: tuple[ConsumerReport, ...] = (
     ),
     EndConsumer(C, SubscriptionGone("deleted")),
     DELIVERY,
+    AnswerSubscribe(2, Subscribed(C, NUMBER, "ab" * 16, EPOCH, GENERATION, whole_entries=True)),
+    ConsumerWanted(C),
 )
 
 TOPIC = TopicId("0123456789abcdef0123456789abcdef")

@@ -28,7 +28,9 @@ from oncelog.core.delivery.events import (
     AnswerSubscribe,
     ConsumerActive,
     ConsumerEffect,
+    ConsumerHeld,
     ConsumerOpeningAbandoned,
+    ConsumerWanted,
     CreateRequested,
     DeadLetterStored,
     DeadLetterTopicReplaced,
@@ -131,6 +133,10 @@ class StoryWorld(World):
 
     def do_close(self, name: str) -> None:
         self.detach(self.named[name], lost=False)
+
+    def do_lives(self, name: str) -> None:
+        """Its gateway says that the client is there."""
+        self.post(ConsumerHeld(self.named[name].number))
 
     def do_ack(self, name: str, indexes: str = "", **given: Any) -> None:
         self.ack(self.named[name], *_indexes(indexes), **given)
@@ -296,6 +302,8 @@ class StoryWorld(World):
                 return self.names[consumer], f"recall of {_spans(recalled)}"
             case ConsumerActive(consumer, generation):
                 return self.names[consumer], f"active, generation {generation}" if generation else "not active"
+            case ConsumerWanted(consumer):
+                return self.names[consumer], "is wanted"
             case SubscriptionSought(consumer, seek_epoch):
                 return self.names[consumer], f"begins again, epoch {seek_epoch}"
             case EndConsumer(consumer, error):

@@ -251,7 +251,7 @@ class World:
             client.opening.consumer_name, client.opening.type, resume=resume, first_index=None, window=window,
             written=written, instance=client.opening.instance_id.decode(), ack_timeout_ms=client.opening.ack_timeout_ms,
             max_deliveries=client.opening.max_deliveries, dead_letter_topic=client.opening.dead_letter_topic,
-            store_id=client.opening.store_id, effect=client.opening.effect,
+            store_id=client.opening.store_id, effect=client.opening.effect, whole_entries=client.opening.whole_entries,
         )  # fmt: skip
 
     def flow(

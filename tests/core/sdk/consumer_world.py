@@ -98,9 +98,12 @@ def frame(
 
 def subscribed(
     *, consumer: int = 1, epoch: int = 0, generation: int = 0, kept: tuple[IndexRange, ...] = (),
-    subscription_id: str = SUBSCRIPTION,
+    subscription_id: str = SUBSCRIPTION, whole_entries: bool = False,
 ) -> Subscribed:  # fmt: skip
-    return Subscribed(ConsumerNumber(consumer), NUMBER, subscription_id, SeekEpoch(epoch), Generation(generation), kept)
+    return Subscribed(
+        ConsumerNumber(consumer), NUMBER, subscription_id, SeekEpoch(epoch), Generation(generation), kept,
+        whole_entries=whole_entries,
+    )  # fmt: skip
 
 
 def new_session(kind: SubscriptionType = SubscriptionType.SHARED, **settings: object) -> ConsumerSession:
@@ -162,6 +165,8 @@ class Owner:
 
     random: Random
     messages: int
+    #: entries of ENTRY_MESSAGES are not cut
+    whole_entries: bool = False
     owner_epoch: int = 1
     seek_epoch: int = 0
     consumer: int = 0
@@ -212,7 +217,10 @@ class Owner:
             kept = sorted(_members(held.ranges) - self.acked)
         self.outstanding = set(kept)
         self.begun = set() if held is None else _members(held.begun) & self.outstanding
-        answer = subscribed(consumer=self.consumer, epoch=self.seek_epoch, kept=ranges(*((i, i) for i in kept)))
+        presented = ranges(*((i, i) for i in kept))
+        answer = subscribed(
+            consumer=self.consumer, epoch=self.seek_epoch, kept=presented, whole_entries=opening.whole_entries
+        )
         return AnswerSubscribe(opening.call, answer)
 
     def _settle(self, request: AckRequested | NackRequested) -> OncelogError | None:
@@ -231,7 +239,8 @@ class Owner:
         if not self.attached or not wanted or self.sent >= self.limit:
             return None
         first = last = wanted[0]
-        while last + 1 in wanted and last - first + 2 <= min(ENTRY_MESSAGES, self.limit - self.sent):
+        fits = ENTRY_MESSAGES - first % ENTRY_MESSAGES if self.whole_entries else self.limit - self.sent
+        while last + 1 in wanted and last - first + 2 <= min(ENTRY_MESSAGES, fits):
             last += 1
         self.sent += last - first + 1
         self.outstanding |= set(range(first, last + 1))
@@ -245,11 +254,19 @@ def _members(given: tuple[IndexRange, ...]) -> set[int]:
 class World:
     """One consumer, the owner of its topic, an application, and the messages in between, which can be lost."""
 
-    def __init__(self, seed: int, *, messages: int = 20, lose_at: int = -1, seeks: bool = True) -> None:
+    def __init__(
+        self,
+        seed: int,
+        *,
+        messages: int = 20,
+        lose_at: int = -1,
+        seeks: bool = True,
+        session: ConsumerSession | None = None,
+    ) -> None:
         """lose_at: the stream is lost after this many steps; -1: only by chance."""
         self.random = Random(seed)
-        self.owner = Owner(self.random, messages)
-        self.session = new_session()
+        self.session = session or new_session()
+        self.owner = Owner(self.random, messages, whole_entries=self.session.settings.whole_entries)
         self.lose_at = lose_at
         self.seeks = seeks
         self.to_owner: deque[OwnerRequest] = deque()
@@ -332,7 +349,7 @@ class World:
         elif (delivered := self.owner.deliver()) is not None:
             self._report(delivered)
         elif self.session.messages.waiting and chance < 0.9:
-            self.feed(MessagesWanted(self.random.randint(1, 4)))
+            self.feed(self.wanted())
         elif self.working:
             self.work()
         elif self.timers:
@@ -340,6 +357,10 @@ class World:
         else:
             return False
         return True
+
+    def wanted(self) -> ConsumerEvent:
+        """What the application takes."""
+        return MessagesWanted(self.random.randint(1, 4))
 
     def _report(self, report: OwnerReport) -> None:
         attempt, epoch = self.session.opening.attempt, OwnerEpoch(self.owner.owner_epoch)

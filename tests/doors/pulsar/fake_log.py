@@ -14,6 +14,7 @@ from oncelog_doors.core.pulsar.message_ids import (
     Start,
     before,
 )
+from tests.doors.pulsar.fake_subscriptions import FakeSubscription
 
 
 class FakeLog:
@@ -24,6 +25,8 @@ class FakeLog:
         self.fails_at: dict[Position, OncelogError] = {}
         self.starts: list[Start] = []
         self.readers: list[FakeReader] = []
+        #: {name: subscription}
+        self.subscriptions: dict[str, FakeSubscription] = {}
         self.answers_last = asyncio.Event()
         self.answers_last.set()
 
@@ -31,6 +34,8 @@ class FakeLog:
         self.batches += batches
         for reader in self.readers:
             reader.woken.set()
+        for subscription in self.subscriptions.values():
+            subscription.changed()
 
 
 class FakeReader:

@@ -1,5 +1,6 @@
 """A reader of a client of Pulsar in a test: what it sends, and what it gets."""
 
+from random import Random
 from typing import Any
 
 from oncelog_doors.pulsar.connection import Connection
@@ -76,3 +77,8 @@ def the_connection(world: DoorWorld) -> Connection:
 
 def log_of(world: DoorWorld) -> FakeLog:
     return world.cluster.log(ORDERS)
+
+
+def filled(log: FakeLog, count: int) -> None:
+    value = Random(1).randbytes(60_000)
+    log.append(*(stored(columns([value]), entry_id=number, base_index=number) for number in range(count)))

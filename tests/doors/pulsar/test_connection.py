@@ -143,7 +143,7 @@ async def test_requests_that_are_not_offered_are_answered() -> None:
     """A request without an answer would wait for its time-out, and be repeated."""
     async with door_world() as world, raw_client(world.port) as client:
         await client.connect()
-        subscribe = frame(command(SUBSCRIBE, (1, TOPIC), (2, b"s"), (3, 0), (4, 1), (5, 9)))
+        subscribe = frame(command(SUBSCRIBE, (1, TOPIC), (2, b"s"), (3, 3), (4, 1), (5, 9), (17, body((1, 1)))))
         refused = await client.answer(subscribe)
         assert (refused.request_id, refused.error) == (9, 22)
         declined = await client.answer(frame(command(NEW_TRANSACTION, (1, 41))))

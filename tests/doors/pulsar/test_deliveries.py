@@ -2,11 +2,8 @@
 code that writes them."""
 
 import struct
-import zlib
-from collections.abc import Sequence
 from itertools import pairwise
 from random import Random
-from typing import Any
 
 import pytest
 from crc32c import crc32c
@@ -15,13 +12,13 @@ from google.protobuf.message import Message
 from oncelog.core.errors import InvalidBatch, MessageTooLarge
 from oncelog.core.formats.compression import Compression
 from oncelog.core.formats.pulsar import open_entry
-from oncelog.core.formats.wire.pulsar_metadata_pb2 import EncryptionKey, EntryMetadata, MessageMetadata, Property
+from oncelog.core.formats.wire.pulsar_metadata_pb2 import EncryptionKey, EntryMetadata
 from oncelog_doors.core.pulsar.deliveries import RawBatch, delivery_of, last_id_of
 from oncelog_doors.core.pulsar.protobuf_fields import fields_of
 from oncelog_doors.pulsar.frames import build_entry
 from tests.doors.core.pulsar.stored_batches import APPENDED_MS, PUBLISHED_MS, columns, of_client, stored
 from tests.doors.pulsar.bytes_of_clients import checksum_matches
-from tests.doors.pulsar.entries_at_clients import Got, read
+from tests.doors.pulsar.entries_at_clients import Got, client_entry, read
 
 BYTES_MAX = 5 * 1024 * 1024
 
@@ -136,28 +133,6 @@ def test_entry_that_no_client_reads_is_refused_and_not_left_out() -> None:
 
 
 # --- entries of clients -----------------------------------------------------------------------------------------------
-
-
-def client_entry(ids: Sequence[int], *, codec: int = 0, with_ids: bool = True, **more: Any) -> bytes:
-    """A batch of a client, with everything that its messages may have."""
-    payload = b""
-    for number in ids:
-        value = b"value %d" % number
-        one = MessageMetadata(payload_bytes=len(value), key=b"k%d" % number, event_time=number)
-        if with_ids:
-            one.sequence_id = number
-        if number % 3 == 0:
-            value, one.payload_bytes, one.null_value = b"", 0, True
-        one.properties.append(Property(name="n", value=str(number)))
-        data = one.SerializeToString()
-        payload += struct.pack(">I", len(data)) + data + value
-    metadata = EntryMetadata(
-        producer_name="importer", sequence_id=ids[0], publish_time=PUBLISHED_MS, count=len(ids),
-        highest_sequence_id=ids[-1], codec=codec, raw_bytes=len(payload), schema_version=b"\x00\x07", **more,
-    )  # fmt: skip
-    # A field that nobody here knows.
-    known = metadata.SerializeToString() + b"\x82\x02\x03abc"
-    return build_entry(known, zlib.compress(payload) if codec == 2 else payload)
 
 
 def test_entry_of_a_client_goes_out_as_it_came() -> None:

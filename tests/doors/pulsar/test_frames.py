@@ -6,7 +6,15 @@ from random import Random
 import pytest
 
 from oncelog.core.errors import InvalidArgument
-from oncelog_doors.pulsar.commands import ACK_SET_WORDS_MAX, ITEMS_MAX, NAMES, TEXT_BYTES_MAX, TYPES, command
+from oncelog_doors.pulsar.commands import (
+    ACK_SET_WORDS_MAX,
+    ITEMS_MAX,
+    MESSAGE_IDS_MAX,
+    NAMES,
+    TEXT_BYTES_MAX,
+    TYPES,
+    command,
+)
 from oncelog_doors.pulsar.frames import (
     BEFORE_CONNECT,
     ENTRY_COMMAND_BYTES_MAX,
@@ -42,6 +50,7 @@ MIB = 1024 * 1024
 OPEN = limits_after_connect(5 * MIB)
 MANY = 300
 #: Its name is a text in a message in a message.
+AN_ID = body((1, 5), (2, 6))
 LONG_SCHEMA = (12, body((1, b"x" * 40_000), (3, b""), (4, 1)))
 
 
@@ -215,8 +224,8 @@ def test_limits_are_raised_between_two_frames() -> None:
     [
         (command_bytes(LOOKUP, (1, b"x" * (TEXT_BYTES_MAX + 1)), (2, 1)), "lookup.topic"),
         (command_bytes(LOOKUP, (1, "é".encode() * (TEXT_BYTES_MAX // 2 + 1)), (2, 1)), "lookup.topic"),
-        (command_bytes(ACK, (1, 1), (2, 0), *[(3, body((1, 5), (2, 6)))] * (ITEMS_MAX + 1)), "ack.message_ids"),
-        (command_bytes(REDELIVER, (1, 1), *[(2, body((1, 5), (2, 6)))] * (ITEMS_MAX + 1)), "redeliver.message_ids"),
+        (command_bytes(ACK, (1, 1), (2, 0), *[(3, AN_ID)] * (MESSAGE_IDS_MAX + 1)), "ack.message_ids"),
+        (command_bytes(REDELIVER, (1, 1), *[(2, AN_ID)] * (MESSAGE_IDS_MAX + 1)), "redeliver.message_ids"),
         (
             command_bytes(ACK, (1, 1), (2, 0), (3, body((1, 5), (2, 6), *[(5, 1)] * (ACK_SET_WORDS_MAX + 1)))),
             "ack.message_ids.ack_set",

@@ -242,7 +242,6 @@ async def test_opening_is_refused_with_its_code() -> None:
             (client.open_producer((10, 1)), 22),
             (client.open_producer((10, 9)), 22),
             (client.open_producer((12, 1)), 22),
-            (client.open_producer((13, b"dlq")), 22),
         ]
         for opening, code in cases:
             refused = await opening

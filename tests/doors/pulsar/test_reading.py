@@ -1,7 +1,6 @@
 """Readers over real sockets, in front of a log in memory."""
 
 import asyncio
-from random import Random
 from typing import Any, cast
 
 import pytest
@@ -10,12 +9,11 @@ from oncelog.core.errors import CorruptEntry, LedgerUnavailable, PermissionDenie
 from oncelog_doors.core.pulsar.message_ids import FromEnd, FromEntry, FromFirst, FromTime
 from oncelog_doors.core.shared.pace import BURST
 from oncelog_doors.pulsar.connection import Connection
-from oncelog_doors.pulsar.readers import CONSUMERS_MAX
+from oncelog_doors.pulsar.consumers import CONSUMERS_MAX
 from tests.cluster.until import until
 from tests.core.builders import at
 from tests.doors.core.pulsar.stored_batches import APPENDED_MS, columns, stored
 from tests.doors.pulsar.bytes_of_clients import ACK, CONNECT, REDELIVER, SUBSCRIBE, body, command, frame
-from tests.doors.pulsar.fake_log import FakeLog
 from tests.doors.pulsar.raw_client import DEADLINE_S, WALL_MS, door_world, raw_client
 from tests.doors.pulsar.reader_client import (
     CLOSE_CONSUMER,
@@ -25,6 +23,7 @@ from tests.doors.pulsar.reader_client import (
     SEEK,
     STATS,
     UNSUBSCRIBE,
+    filled,
     flow,
     id_of,
     log_of,
@@ -55,6 +54,19 @@ async def test_reader_gets_entries_in_order_and_what_comes_later() -> None:
         assert got.entry.endswith(b"f")
         assert got.broker_entry is None
         assert not got.command.message.message_id.HasField("batch_index")
+
+
+@pytest.mark.asyncio
+async def test_messages_and_bytes_to_clients_are_counted() -> None:
+    """Each message of a batch, and the bytes of entries as the client gets them."""
+    async with door_world() as world, raw_client(world.port) as client:
+        log_of(world).append(*three())
+        await opened(client)
+        client.write(flow(1000))
+        got = [(await client.read()).entry or b"" for _ in range(3)]
+        counts = world.home.counts
+        assert (counts.messages_out, counts.bytes_out) == (5, sum(map(len, got)))
+        assert (counts.undeliverable, world.home.consumer_count) == (0, 1)
 
 
 @pytest.mark.asyncio
@@ -102,11 +114,6 @@ async def test_large_entries_are_made_beside_the_loop() -> None:
         await opened(client)
         client.write(flow(10))
         assert await places(client, 2) == [(5, 0), (5, 1)]
-
-
-def filled(log: FakeLog, count: int) -> None:
-    value = Random(1).randbytes(60_000)
-    log.append(*(stored(columns([value]), entry_id=number) for number in range(count)))
 
 
 @pytest.mark.asyncio
@@ -195,12 +202,12 @@ async def test_start_is_where_the_client_says() -> None:
 
 
 @pytest.mark.asyncio
-async def test_subscriptions_that_hold_something_are_refused() -> None:
-    """Durable ones, and shared ones that are not; the connection goes on."""
+async def test_shared_subscriptions_that_are_not_durable_are_refused() -> None:
+    """The connection goes on."""
     async with door_world() as world, raw_client(world.port) as client:
         await client.connect()
-        for more in (((8, 1),), ((8, 1), (3, 2)), ((3, 1),), ((3, 2),), ((3, 3),)):
-            refused = await client.answer(subscribe(EARLIEST, *more))
+        for kind in (1, 2, 3):
+            refused = await client.answer(subscribe(EARLIEST, (3, kind)))
             assert (refused.request_id, refused.error) == (50, 22)
             assert "reader" in refused.message
         assert (await client.answer(subscribe())).request_id == 50
@@ -331,6 +338,7 @@ async def test_place_that_cannot_be_read_refuses_the_subscription() -> None:
         assert (refused.request_id, refused.error) == (50, 22)
         assert "5:1" in refused.message
         assert log.readers[0].closed
+        assert world.home.counts.undeliverable == 1
 
 
 @pytest.mark.asyncio

@@ -11,16 +11,20 @@ from itertools import count
 from typing import TYPE_CHECKING
 
 from oncelog.core.acks.changes import IndexRange, SubscriptionType
+from oncelog.core.acks.index_ranges import count_of
 from oncelog.core.delivery.events import DeliverMessages, FlowReported
 from oncelog.core.delivery.redelivery import nack_delay_ms
 from oncelog.core.errors import ConsumerClosed, ServiceUnavailable
 from oncelog.core.ids import Generation, InstanceId, OwnerEpoch, SeekEpoch
+from oncelog.core.sdk.consumer.entries import EntrySession
 from oncelog.core.sdk.consumer.events import (
     AckEnded,
     AckWanted,
+    ClientLives,
     ConsumerEffect,
     ConsumerEvent,
     ConsumerSettings,
+    EntryWanted,
     HandOut,
     MessageRange,
     MessagesReady,
@@ -28,13 +32,18 @@ from oncelog.core.sdk.consumer.events import (
     NackWanted,
     OwnerReport,
     OwnerReported,
+    PermitsGiven,
     ReportActive,
     ReportAttached,
     ReportSought,
+    ReportTakenBack,
+    ReportWanted,
+    RestartWanted,
     SeekEnded,
     SeekWanted,
     SendToOwner,
 )
+from oncelog.core.sdk.consumer.index_set import IndexSet
 from oncelog.core.sdk.consumer.session import ConsumerSession, ConsumerSessionState
 from oncelog.core.sdk.owner_attempts import (
     FailSession,
@@ -60,6 +69,8 @@ WORK_TICKS = (1, 120)
 #: An application that has rejected a message so often that the owner's back-off is longer names a delay of its own,
 #: because runs do not wait so long for their end.
 BACK_OFF_MS_MAX = 16_000
+#: How often a client of a gateway wants everything again that it holds.
+REDELIVERY = 0.03
 _CUMULATIVE = (SubscriptionType.EXCLUSIVE, SubscriptionType.FAILOVER)
 
 
@@ -131,6 +142,9 @@ class ConsumerClient(Process):
         #: what the application has acknowledged and not received since: it may still work on a former delivery
         self._acked: set[int] = set()
         self._repetition = Repetition()
+        #: of whole entries: messages that it has asked for in all; the negative acknowledgement of everything behind
+        #: which everything is to come again in order, 0: none
+        self._permitted = self._restarts_after = 0
 
     @property
     def instance(self) -> str:
@@ -144,7 +158,9 @@ class ConsumerClient(Process):
     def _begin(self) -> None:
         """A new `subscribe`."""
         instance = f"{self.name}.{next(self._instances)}".encode()
-        self.session = ConsumerSession(self.settings, InstanceId(instance))
+        new = EntrySession if self.settings.whole_entries else ConsumerSession
+        self.session = new(self.settings, InstanceId(instance))
+        self._permitted, self._restarts_after = 0, 0
         self._working, self._acking, self._unwanted, self._newest, self.stream = [], {}, {}, {}, None
         self._acked, self._repetition = set(), Repetition()
         self._epoch_seen = 0
@@ -197,6 +213,11 @@ class ConsumerClient(Process):
                 self._settled(effect)
             case SeekEnded():
                 self.world.count("seek answered")
+            case ReportWanted():
+                if not self.world.chance(0.3):
+                    self._later("answers for its client", lambda: self._of(session, ClientLives()))
+            case ReportTakenBack():
+                self.world.count("taken back")
             case FailSession(error=ConsumerClosed() as error):
                 raise Violation("attachment", f"{self.name} was ended by its owner: {error}")
             case FailSession():
@@ -255,7 +276,8 @@ class ConsumerClient(Process):
         self._feed(event)
         messages = self.session.messages
         if isinstance(event.report, DeliverMessages) and messages.received > before:
-            if messages.received > self._limit:
+            last = count_of(event.report.entries[-1].ranges) - 1 if self.settings.whole_entries else 0
+            if messages.received - last > self._limit:
                 raise Violation("credit", f"{messages.received} messages were sent, {self._limit} were allowed")
             delivered = [part for entry in event.report.entries for part in entry.ranges]
             taken = [part for first, last in delivered for part in messages.waiting.overlap(first, last)]
@@ -281,9 +303,37 @@ class ConsumerClient(Process):
             log = self.parts.log
             self._feed(SeekWanted(next(self._requests), self.world.rng.randint(log.first_index, log.next_index)))
 
+        if self.settings.whole_entries and not self.diligent and self.world.chance(REDELIVERY):
+            self._redeliver()
+
     def _take_now(self, count_max: int) -> None:
-        if self.session.attachment is not None:
+        if self.session.attachment is None or self._restarts_after:
+            return
+        if not self.settings.whole_entries:
             self._feed(MessagesWanted(count_max))
+            return
+        if len(self._working) < self.settings.receive_window:
+            self._permitted += count_max
+            self._feed(PermitsGiven(self._permitted))
+        self._feed(EntryWanted())
+
+    def _redeliver(self) -> None:
+        """As `EntryConsumer.redeliver`."""
+        counts = {each.index: each.delivery_count for each in self._working if each.delivery_count > 1}
+        ranges = tuple(IndexSet(IndexRange(each.index, each.index) for each in self._working))
+        if not ranges or self._restarts_after:
+            return
+        self.world.count("redelivery of everything")
+        self._working.clear()
+        request = next(self._requests)
+        if self.settings.is_ordered:
+            self._restarts_after = request
+        self._ask(NackWanted(request, SeekEpoch(self._place().seek_epoch), ranges, 0, counts), ranges)
+
+    def _restart(self, *, done: bool) -> None:
+        self._restarts_after = 0
+        if done:
+            self._feed(RestartWanted())
 
     def _receive(self, run: MessageRange) -> None:
         place = Place(self._place().subscription_id, run.seek_epoch)
@@ -357,6 +407,9 @@ class ConsumerClient(Process):
 
     def _settled(self, effect: AckEnded) -> None:
         place, ranges, end, negative = self._acking.pop(effect.request)
+        if effect.request == self._restarts_after:
+            session, done = self.session, effect.error is None
+            self.post(1, "restarts", lambda: self._restart(done=done) if session is self.session else None)
         if not negative and (effect.error is not None or not effect.complete):
             self._acked.difference_update(
                 i for first, last in ranges for i in range(max(first, end if effect.error is None else 0), last + 1)

@@ -33,6 +33,8 @@ LOOK_EVERY = 10
 HOUR_MS = 3_600_000
 #: The owners' clocks begin here, so that none is before 1970.
 EPOCH_MS = 10 * HOUR_MS
+#: so many subscriptions have consumers of whole entries, as gateways do
+WHOLE_ENTRIES = 0.15
 #: in every eighth run an owner needs up to so many ticks for the rights of a request to attach
 SLOW_CHECKS_EVERY, CHECK_TICKS_MAX = 8, 700
 
@@ -114,6 +116,10 @@ class TopicConsumption:
             deliveries, timeout = 0, 0
             self.acks.effects[name] = EffectsFold()
             self.stores[name] = SimulatedStore(cluster.world, f"{cluster.world.seed}/store/{name}")
+        # By a generator of its own, so that other runs do not change.
+        whole = not effects and random.Random(f"{cluster.world.seed}/whole entries/{name}").random() < WHOLE_ENTRIES
+        if whole:
+            cluster.world.count("whole entries")
         self.acks.max_deliveries[name] = deliveries
         gates = {owner.name: OwnerGate(owner, self._topic_id) for owner in cluster.owners.values()}
         parts = ConsumerParts(cluster.world, cluster.network, self.log, self.history, gates, self._route)
@@ -124,6 +130,7 @@ class TopicConsumption:
             settings = ConsumerSettings(
                 name, kind, f"c{number}", first_index=0, receive_window=window, max_deliveries=deliveries,
                 ack_timeout_ms=timeout, dead_letter_topic="a/b/dead", store_id=store_id, effect=effect,
+                whole_entries=whole,
             )  # fmt: skip
             title = f"{name}c{number}"
             if effects:

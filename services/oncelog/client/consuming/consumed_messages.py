@@ -143,7 +143,7 @@ class ConsumedMessages:
         """None: the message is in chunks, which are being joined. Raises as `take`, and ChunksTrimmed."""
         entry, decoded = run.entry, self._decoded
         if decoded is None or decoded.entry is not entry:
-            stored = _open(entry)
+            stored = open_delivered(entry)
             if is_chunked(stored):
                 self._decoded = None
                 joined = self.driver.chunks.joined(stored)
@@ -231,8 +231,8 @@ class ConsumedMessages:
         )
 
 
-def _open(entry: StoredEntry) -> StoredBatch:
-    """Raises CorruptEntry."""
+def open_delivered(entry: StoredEntry) -> StoredBatch:
+    """Check an entry as it was delivered. Raises CorruptEntry, UnknownFormat."""
     stored = open_entry(entry.data, crc32c)
     header = stored.entry
     if (header.position, header.base_index, header.count, header.skip_first) != (

@@ -67,6 +67,7 @@ class ConsumerDriver(SessionDriver[ConsumerEvent, ConsumerEffect, ConsumeStream]
     """One ConsumerSession on the network."""
 
     core: ConsumerSession
+    _new_session: Callable[[ConsumerSettings, InstanceId], ConsumerSession] = ConsumerSession
 
     def __init__(
         self,
@@ -84,7 +85,7 @@ class ConsumerDriver(SessionDriver[ConsumerEvent, ConsumerEffect, ConsumeStream]
         acknowledged. holds: called with how many bytes more (or less) wait here, after each change."""
         super().__init__(topic, network, network.consume_stream, changed=changed)
         # Random, because no other instance may have the same id, in this process or in a copy of its memory.
-        self.core = ConsumerSession(settings, InstanceId(secrets.token_bytes(INSTANCE_ID_BYTES)))
+        self.core = self._new_session(settings, InstanceId(secrets.token_bytes(INSTANCE_ID_BYTES)))
         self.names = ProducerNames(topic, network, arrived)
         self.chunks = ChunkJoins(topic, network, arrived)
         self._arrived = arrived

@@ -19,6 +19,7 @@ from oncelog.core.delivery.events import (
     AnswerSeek,
     AnswerSubscribe,
     ConsumerDetached,
+    ConsumerHeld,
     ConsumerOpening,
     EndConsumer,
     FlowReported,
@@ -133,7 +134,9 @@ class ConsumeStream(OwnerStream[ConsumerEvent, Sequence[ConsumerRequest], list[R
             self._seeks[self._last_call] = _Seek(by, request.call)
             self._add(SeekThrough(consumer, replace(request, call=self._last_call)))
 
-    def send(self, request: FlowReported | AckRequested | NackRequested | EffectsRequest | ConsumerDetached) -> None:
+    def send(
+        self, request: FlowReported | AckRequested | NackRequested | EffectsRequest | ConsumerDetached | ConsumerHeld
+    ) -> None:
         """Requests to a stream that was lost are dropped: StreamLost was fed, or will be."""
         if not self.alive:
             return

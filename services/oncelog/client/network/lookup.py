@@ -121,6 +121,11 @@ class OwnerLookup:
         """
         return (await self.partition_counts(topic)).now
 
+    async def topic_id(self, topic: TopicName) -> TopicId:
+        """Of the topic, also of one with partitions. Creates no topic. Raises as `partitions`."""
+        answer, _ = await self._look_up(topic, create=False, owner_epoch=OwnerEpoch(0))
+        return TopicId(answer.topic_id)
+
     async def partition_counts(self, topic: TopicName) -> "PartitionCounts":
         """As `partitions`, with the numbers that the topic had before."""
         answer, _ = await self._look_up(topic, create=False, owner_epoch=OwnerEpoch(0))
@@ -171,9 +176,7 @@ class OwnerLookup:
                 asked.add(address)
                 try:
                     channel = self._channels.shared(address, origin="a metadata service")
-                    answer = await channel.call(
-                        method, request, timeout_ms=timeout_ms, more_metadata=more_metadata
-                    )
+                    answer = await channel.call(method, request, timeout_ms=timeout_ms, more_metadata=more_metadata)
                     return answer, address
                 except OncelogError as error:
                     if not error.retriable:

@@ -97,6 +97,8 @@ class SessionDriver(ABC, Generic[EventT, EffectT, StreamT]):
     """One session on the network. It handles one event at a time; events that effects cause wait their turn."""
 
     core: SessionCore[EventT, EffectT]
+    #: whether it creates a missing topic when it is opened
+    creates_topic = True
 
     def __init__(
         self,
@@ -183,7 +185,10 @@ class SessionDriver(ABC, Generic[EventT, EffectT, StreamT]):
     async def _look_up(self, effect: LookUp) -> None:
         try:
             route = await self._network.route(
-                self.topic, fresh=effect.fresh, owner_epoch=effect.owner_epoch, create=not self.core.is_bound
+                self.topic,
+                fresh=effect.fresh,
+                owner_epoch=effect.owner_epoch,
+                create=self.creates_topic and not self.core.is_bound,
             )
             stream = self._stream_to(route)
         except OncelogError as error:

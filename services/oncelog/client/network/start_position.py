@@ -1,6 +1,7 @@
 """Places in a topic, as applications name them, and the message index at which each begins."""
 
 import logging
+from collections.abc import Callable
 from datetime import UTC, datetime
 
 from oncelog.client.network.backoff import persist
@@ -97,12 +98,31 @@ async def find_index(
     with the last retriable reason.
     """
     at = start_at(start, inclusive=inclusive)
+    what = f"the place of {start} in {topic}"
+    return await ask_index(
+        network, topic, at, lambda route: check_topic_of(start, topic, route),
+        timeout_ms=timeout_ms, create=create, what=what,
+    )  # fmt: skip
+
+
+async def ask_index(
+    network: Network,
+    topic: TopicName,
+    at: StartAt,
+    check: Callable[[Route], None] = lambda _: None,
+    *,
+    timeout_ms: int | None,
+    create: bool,
+    what: str,
+) -> FindIndexAnswer:
+    """As `find_index`, of a place as the owner knows it. check: raises if the topic is another one. what: for errors.
+    Raises also the errors of a read of this place: UnreadableEntry, EntriesLost."""
 
     async def ask(again: bool) -> FindIndexAnswer:
         route = await network.route(topic, fresh=again, create=create)
-        check_topic_of(start, topic, route)
+        check(route)
         seen = network.epochs.highest(route.topic_id)
         request = FindIndexRequest(start=start_to_wire(ReaderStart(str(topic), route.topic_id, at, seen)))
         return await network.ask_owner(route, FIND_INDEX, request)
 
-    return await persist(ask, timeout_ms=timeout_ms, what=f"the place of {start} in {topic}")
+    return await persist(ask, timeout_ms=timeout_ms, what=what)

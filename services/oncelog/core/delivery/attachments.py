@@ -1,6 +1,7 @@
 """The consumers of one subscription: they attach, come back, are granted, and go.
 
     ConsumerOpening --refused--> answered with an error
+         | exclusive, and the client of a gateway has it: waits until it is known whether that one is there (`wanted`)
          | exclusive, and the holder of the grant may still return after a takeover: waits, RETURN_WAIT_MS at most
          |      the holder returns: refused            it does not: as a new request
          | shared, key_shared, failover beside a better consumer, or the holder that returns
@@ -43,9 +44,11 @@ from oncelog.core.delivery.key_shared import KeyShared
 from oncelog.core.delivery.outstanding import Outstanding
 from oncelog.core.delivery.redelivery import Redeliveries, recall_nothing
 from oncelog.core.delivery.store_binding.bound_effects import refuse_store
+from oncelog.core.delivery.wanted import WantedConsumer
 from oncelog.core.errors import (
     ConsumerBusy,
     ConsumerClosed,
+    ConsumerFenced,
     OncelogError,
     ServiceUnavailable,
     SubscriptionTypeMismatch,
@@ -97,6 +100,7 @@ class Attachments:
         self.returns_until_ms: int | None = None
         #: requests that wait for the holder of the grant to return or not, in order, with their consumers' numbers
         self._behind_holder: list[tuple[ConsumerOpening, ConsumerNumber]] = []
+        self.wanted = WantedConsumer(context)
         if taken_over and self._state.acks.mark_delete < log.next_index:
             self.returns_until_ms = self._step.now_ms + RETURN_WAIT_MS
             if self.type is SubscriptionType.SHARED:
@@ -112,6 +116,9 @@ class Attachments:
         if self._waits_for_holder(opening):
             self._behind_holder.append((opening, number))
             return None
+        holder = self._holder_of_all(opening, former)
+        if holder is not None:
+            return None if self.wanted.waits(opening, number, holder) else _busy()
         consumer = ConnectedConsumer(number, opening, Outstanding(opening.ack_timeout_ms), self._step.now_ms)
         away = self._take_former(former, opening.instance_id)
         returns = opening.type not in SHARED_TYPES and self.activation.is_holder(opening)
@@ -142,7 +149,32 @@ class Attachments:
             self.choose()
         if not consumer.answered and self.type is SubscriptionType.FAILOVER and not self._is_granting(consumer):
             self._answer(consumer)
+        self._try_wanted()
         return None
+
+    def _holder_of_all(self, opening: ConsumerOpening, former: ConnectedConsumer | None) -> ConnectedConsumer | None:
+        """The other consumer that has the exclusive subscription."""
+        if opening.type is not SubscriptionType.EXCLUSIVE:
+            return None
+        return next((each for each in self._consumers.by_number.values() if each is not former), None)
+
+    def holder_lives(self) -> None:
+        """The gateway says that the client of the consumer that has the exclusive subscription is there."""
+        for opening, _ in self.wanted.take():
+            self._step.emit(AnswerSubscribe(opening.call, _busy()))
+
+    def _try_wanted(self) -> None:
+        """What waits for a consumer that is gone is tried again."""
+        if self.wanted.is_over and not self._context.closing:  # then `end` answers them
+            self._decide(self.wanted.take())
+
+    def end_silent(self) -> None:
+        """A gateway has not answered in time: its client has lost the subscription."""
+        silent = self.wanted.silent()
+        if silent is not None:
+            error = ConsumerFenced("another consumer has attached, because this one's gateway did not answer")
+            self._step.emit(EndConsumer(silent.number, error))
+            self._remove(silent, lost=False)
 
     def _set_type(self, type_: SubscriptionType) -> None:
         """The first consumer chooses the type."""
@@ -167,7 +199,7 @@ class Attachments:
         if mismatch is not None:
             return mismatch
         others = len(self._consumers) - (former is not None)
-        if others + len(self._behind_holder) >= CONSUMERS_MAX:
+        if others + len(self._behind_holder) + len(self.wanted.waiting) >= CONSUMERS_MAX:
             message = f"the subscription has {CONSUMERS_MAX} consumers, the maximum: close one"
             return TooManyRequests(message, field="consumer_name", limit=CONSUMERS_MAX)
         if others and opening.type is not self.type:
@@ -177,8 +209,6 @@ class Attachments:
         named = self._consumers.named(opening.consumer_name)
         if named is not None and named is not former:
             return ConsumerBusy(f"a consumer named {opening.consumer_name} is connected: choose another name, or wait")
-        if others and opening.type is SubscriptionType.EXCLUSIVE:
-            return ConsumerBusy("the subscription is exclusive, and another consumer is connected")
         return None
 
     def _waits_for_holder(self, opening: ConsumerOpening) -> bool:
@@ -190,6 +220,9 @@ class Attachments:
     def _decide_waiting(self) -> None:
         """The wait for the holder is over."""
         waiting, self._behind_holder = self._behind_holder, []
+        self._decide(waiting)
+
+    def _decide(self, waiting: list[tuple[ConsumerOpening, ConsumerNumber]]) -> None:
         for opening, number in waiting:
             error = self.open(opening, number)
             if error is not None:
@@ -233,18 +266,19 @@ class Attachments:
         consumer.answered = True
         subscribed = Subscribed(
             consumer.number, state.number, state.subscription_id, state.seek_epoch, consumer.generation,
-            tuple(ranges_of(consumer.kept)), consumer.opening.is_creator,
+            tuple(ranges_of(consumer.kept)), consumer.opening.is_creator, consumer.opening.whole_entries,
         )  # fmt: skip
         self._step.emit(AnswerSubscribe(consumer.opening.call, subscribed))
 
     @property
     def any_opening(self) -> bool:
-        """Whether a request waits for the holder, whose consumer is not connected yet."""
-        return bool(self._behind_holder)
+        """Whether a request waits, whose consumer is not connected yet."""
+        return bool(self._behind_holder or self.wanted.waiting)
 
     def abandon(self, call: int) -> None:
         """The client withdrew a request that is not answered yet."""
         self._behind_holder = [waiting for waiting in self._behind_holder if waiting[0].call != call]
+        self.wanted.abandon(call)
         for consumer in list(self._consumers.by_number.values()):
             if consumer.opening.call == call and not consumer.answered:
                 self._remove(consumer, lost=False)
@@ -270,6 +304,7 @@ class Attachments:
         else:
             self._redeliveries.release(consumer, lost=lost)
         self.choose()
+        self._try_wanted()
 
     def release_away(self, *, before_ms: int | None) -> None:
         """Give back what lost consumers held; before_ms None: of all of them."""
@@ -316,7 +351,7 @@ class Attachments:
 
     def end(self, error: OncelogError) -> None:
         """Every consumer's stream ends."""
-        for opening, _ in self._behind_holder:
+        for opening, _ in (*self._behind_holder, *self.wanted.take()):
             self._step.emit(AnswerSubscribe(opening.call, error))
         self._behind_holder.clear()
         for consumer in list(self._consumers.by_number.values()):
@@ -326,3 +361,7 @@ class Attachments:
                 self._step.emit(EndConsumer(consumer.number, error))
             else:
                 self._step.emit(AnswerSubscribe(consumer.opening.call, error))
+
+
+def _busy() -> ConsumerBusy:
+    return ConsumerBusy("the subscription is exclusive, and another consumer is connected")

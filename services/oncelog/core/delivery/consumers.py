@@ -20,7 +20,7 @@ class ConnectedConsumer:
     out: Outstanding
     #: when it attached to this owner, on this stream
     since_ms: int
-    credit: Credit = field(default_factory=Credit)
+    credit: Credit = field(init=False)
     #: of the messages that were sent, those that had been delivered before
     redelivered: int = 0
     #: of its durable grant while it is the active consumer, else 0
@@ -29,6 +29,9 @@ class ConnectedConsumer:
     answered: bool = False
     #: of its answer: what it presented and keeps
     kept: BitMap64 = field(default_factory=BitMap64)
+
+    def __post_init__(self) -> None:
+        self.credit = Credit(whole_entries=self.opening.whole_entries)
 
     @property
     def name(self) -> str:

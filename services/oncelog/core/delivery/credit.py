@@ -3,6 +3,10 @@
 The consumer reports that `handed_out` messages of its stream have left its buffer and that its buffer takes `window`.
 The owner has sent `sent` and may send up to handed_out + window. A report that is lost or repeated changes nothing that
 the next one does not correct. A second limit in bytes bounds what waits for one consumer whose messages are large.
+
+Consumers of whole entries get all messages of an entry that are meant for them while any credit is left, as clients of
+Pulsar do. `sent` may then exceed the sum, and nothing more goes until the sum exceeds it (hazard
+entry-above-the-permits).
 """
 
 from collections import deque
@@ -15,9 +19,10 @@ UNHANDED_BYTES_MAX = 16 * 1024 * 1024
 class Credit:
     """The credit of one stream."""
 
-    __slots__ = ("_frames", "bytes_max", "handed_out", "sent", "unhanded_bytes", "window")
+    __slots__ = ("_frames", "bytes_max", "handed_out", "sent", "unhanded_bytes", "whole_entries", "window")
 
-    def __init__(self) -> None:
+    def __init__(self, *, whole_entries: bool = False) -> None:
+        self.whole_entries = whole_entries
         self.handed_out = 0
         self.window = 0
         self.sent = 0
@@ -42,7 +47,12 @@ class Credit:
         empty, so the credit always comes.
         """
         left = self.left
-        return left >= count or (left > 0 and left >= self.window // 2)
+        return left >= count or (left > 0 and (self.whole_entries or left >= self.window // 2))
+
+    def of(self, count: int) -> int:
+        """How many of `count` messages of one entry the consumer is sent now."""
+        left = self.left
+        return count if left and self.whole_entries else min(count, left)
 
     def report(self, *, handed_out: int, window: int, bytes_max: int | None = None) -> None:
         """bytes_max: None: the largest."""

@@ -80,12 +80,12 @@ class Delivery:
             consumer = context.consumers.next_for(count)
         if consumer is None:
             return None
-        left = consumer.credit.left
+        taken = consumer.credit.of(count)
         self._served = consumer
         consumer.opening.outbox.take(cost_bytes(entry))
-        self.hand(consumer, entry, ranges if left >= count else first_of(ranges, left))
+        self.hand(consumer, entry, ranges if taken == count else first_of(ranges, taken))
         context.consumers.credit_changed(consumer)
-        if left < count:
+        if taken < count:
             return 0
         look_ahead.drop(entry)
         return entry.base_index + entry.count

@@ -61,7 +61,8 @@ class ConsumerOpening:
     the caller; empty without authentication. store_id, effect: the store (32 hexadecimal digits) that has the effects
     of the messages, and their name in it; empty: the consumer keeps none. outbox: of the stream on which the messages
     go. is_creator: the subscription was created for this request. peer: host:port of the client; empty: unknown.
-    version: of the consumer's program; 0: an older one does not say.
+    version: of the consumer's program; 0: an older one does not say. whole_entries: the messages of an entry that go to
+    this consumer are not cut by its credit: they go while any is left, and may exceed it.
     """
 
     call: int
@@ -84,6 +85,7 @@ class ConsumerOpening:
     is_creator: bool = False
     peer: str = ""
     version: int = PROCESS_VERSION
+    whole_entries: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,6 +121,13 @@ class FlowReported:
     arrived: int | None = None
     seek_epoch: SeekEpoch | None = None
     bytes_max: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ConsumerHeld:
+    """The answer to ConsumerWanted: the client of the gateway is there, and keeps the subscription."""
+
+    consumer: ConsumerNumber
 
 
 @dataclass(frozen=True, slots=True)
@@ -281,7 +290,7 @@ def cost_bytes(entry: StoredEntry) -> int:
 class Subscribed:
     """A consumer is attached. seek_epoch: acknowledgements must carry it. generation: of the grant if this consumer is
     the active one, else 0. kept: of the presented ranges, those that stay with the consumer. created: the subscription
-    was created for this request."""
+    was created for this request. whole_entries: as wanted; an older owner does not know it."""
 
     consumer: ConsumerNumber
     number: SubscriptionNumber
@@ -290,6 +299,7 @@ class Subscribed:
     generation: Generation
     kept: tuple[IndexRange, ...] = ()
     created: bool = False
+    whole_entries: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -372,6 +382,14 @@ class ConsumerActive:
 
 
 @dataclass(frozen=True, slots=True)
+class ConsumerWanted:
+    """Another consumer wants the exclusive subscription: ConsumerHeld or ConsumerDetached follows, or the consumer is
+    ended. Of a gateway alone."""
+
+    consumer: ConsumerNumber
+
+
+@dataclass(frozen=True, slots=True)
 class SubscriptionSought:
     """The subscription begins again: the consumer drops everything of a lower seek_epoch."""
 
@@ -439,15 +457,17 @@ class EndConsumer:
 ChangeRequest = SeekRequested | PropertiesRequested | SkipRequested | DeleteRequested | RebindRequested
 #: Answered by AnswerAdmin, a seek by AnswerSeek.
 AdminRequest = CreateRequested | ChangeRequest
+OfOneConsumer = (
+    ConsumerDetached | ConsumerHeld | FlowReported | RoomReturned | AckRequested | NackRequested | EffectsRequest
+)  # fmt: skip
 ConsumerEvent = (
-    ConsumerOpening | ConsumerOpeningAbandoned | ConsumerDetached | FlowReported | RoomReturned | AckRequested
-    | NackRequested | EffectsRequest
+    ConsumerOpening | ConsumerOpeningAbandoned | OfOneConsumer
     | AdminRequest | MessagesRead | DeadLetterEvent
 )  # fmt: skip
 ConsumerEffect = (
-    AnswerSubscribe | ReadMessages | DeliverMessages | AnswerAck | RecallMessages | ConsumerActive | SubscriptionSought
-    | AnswerSeek | AnswerAdmin | AnswerEffects | ResolveDeadLetterTopic | PublishDeadLetter | EndConsumer
-    | MessagesEvicted
+    AnswerSubscribe | ReadMessages | DeliverMessages | AnswerAck | RecallMessages | ConsumerActive | ConsumerWanted
+    | SubscriptionSought | AnswerSeek | AnswerAdmin | AnswerEffects | ResolveDeadLetterTopic | PublishDeadLetter
+    | EndConsumer | MessagesEvicted
 )  # fmt: skip
 
 

@@ -9,14 +9,14 @@ message of a key is known before a later one is looked at. The first queued mess
 
     - it is not hidden, delayed or waiting; until then the later ones of its key wait behind it,
     - every outstanding message of the key is with the consumer that the key belongs to now, and none of them is on its
-      way back, and
+      way back; one that is acknowledged in memory only does not count, and
     - that consumer has credit, and its stream has room for the entry.
 
 Keys are told apart by their hash: two keys of one hash wait for each other. A message without a key is alone in its
 queue and goes to any consumer with credit. What happens to messages elsewhere is found in `Deliverable.changed`.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from heapq import heappop, heappush
 
 from pyroaring import BitMap64
@@ -49,9 +49,12 @@ class _Picks:
 
     def may_take(self, consumer: ConnectedConsumer, entry: StoredEntry | None) -> bool:
         """Whether the consumer has credit for another message, and room for this entry."""
+        of_picked = entry is not None and entry.base_index in self.picked.get(consumer, ())
+        if of_picked and consumer.credit.whole_entries:
+            return True
         if consumer.credit.left <= self._counts.get(consumer, 0):
             return False
-        return (entry is not None and entry.base_index in self.picked.get(consumer, ())) or consumer.has_room
+        return of_picked or consumer.has_room
 
     def add(self, consumer: ConnectedConsumer, entry: StoredEntry, index: int) -> None:
         by_entry = self.picked.setdefault(consumer, {})
@@ -65,8 +68,18 @@ class _Picks:
 class KeyShared:
     """Queues of one subscription by the hash of the key."""
 
-    def __init__(self, context: Context, look_ahead: LookAhead, redeliveries: Redeliveries, delivery: Delivery) -> None:
+    def __init__(
+        self,
+        context: Context,
+        look_ahead: LookAhead,
+        redeliveries: Redeliveries,
+        delivery: Delivery,
+        *,
+        in_memory: Callable[[], BitMap64],
+    ) -> None:
+        """in_memory: the messages that are acknowledged in memory only."""
         self._context = context
+        self._in_memory = in_memory
         self._look_ahead = look_ahead
         self._redeliveries = redeliveries
         self._delivery = delivery
@@ -293,9 +306,13 @@ class KeyShared:
             if consumer is None:
                 self._stalled_anyhow[slot] = None
             return consumer
-        owner, out = self._ranges.owner(slot), self._out.get(slot)
+        owner, out, mixed = self._ranges.owner(slot), self._out.get(slot), slot in self._mixed
         counting = self._redeliveries.counting
-        if owner is None or slot in self._mixed or (out and counting and any(i in counting for i in out)):
+        if out and (acknowledged := self._in_memory()):
+            # No application works on these any more, and they may stay for as long as the ack state is full.
+            out = {i: holder for i, holder in out.items() if i not in acknowledged}
+            mixed = len(set(out.values())) > 1
+        if owner is None or mixed or (out and counting and any(i in counting for i in out)):
             return None
         holder = next(iter(out.values())) if out else owner
         has_credit = picks.may_take(owner, entry)

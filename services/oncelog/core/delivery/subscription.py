@@ -117,7 +117,9 @@ class Subscription:
         self.attachments = Attachments(
             context, log, redeliveries, self.dead_letters, partition=partition, taken_over=taken_over,
             attached=lambda number: registry.__setitem__(number, self), gone=registry.__delitem__,
-            new_keys=lambda: KeyShared(context, look_ahead, redeliveries, delivery),
+            new_keys=lambda: KeyShared(
+                context, look_ahead, redeliveries, delivery, in_memory=lambda: self._acks.in_memory
+            ),
         )  # fmt: skip
         self.effects = BoundEffects(context, log)
         self.seeking = Seeking(
@@ -431,6 +433,7 @@ class Subscription:
             self.attachments.choose()
         if self._consumers.away:
             self.attachments.release_away(before_ms=now_ms)
+        self.attachments.end_silent()
         self._redeliveries.delays_over()
         self._look_ahead.drop_unused()
         if self.seeking.token is None and not self._context.closing:
@@ -444,7 +447,7 @@ class Subscription:
     def idle(self) -> bool:
         """Whether time brings nothing before something else happens."""
         context, attachments = self._context, self.attachments
-        if attachments.returns_until_ms is not None or self._consumers.away:
+        if attachments.returns_until_ms is not None or self._consumers.away or attachments.wanted.waiting:
             return False
         if context.deliverable.any_delay or self.dead_letters.busy or self._look_ahead.bytes:
             return False

@@ -29,7 +29,6 @@ from oncelog.core.delivery.activity import Activity
 from oncelog.core.delivery.context import Append, moved, no_room, outcome_unknown
 from oncelog.core.delivery.deliverable import LogRange
 from oncelog.core.delivery.events import (
-    AckRequested,
     AnswerAck,
     AnswerAdmin,
     AnswerSeek,
@@ -37,6 +36,7 @@ from oncelog.core.delivery.events import (
     ChangeRequest,
     ConsumerDetached,
     ConsumerEvent,
+    ConsumerHeld,
     ConsumerOpening,
     ConsumerOpeningAbandoned,
     CreateRequested,
@@ -48,7 +48,7 @@ from oncelog.core.delivery.events import (
     DeleteRequested,
     FlowReported,
     MessagesRead,
-    NackRequested,
+    OfOneConsumer,
     PropertiesRequested,
     RoomReturned,
     SeekRequested,
@@ -59,7 +59,6 @@ from oncelog.core.delivery.in_flight import CreateToken, DeleteToken, Routed
 from oncelog.core.delivery.limits import NO_LIMITS, AckStateCheck, refuse_creation
 from oncelog.core.delivery.store_binding.events import (
     EffectsAsked,
-    EffectsRequest,
     RebindRequested,
     RewindRequested,
 )
@@ -154,9 +153,7 @@ class Subscriptions:
             case _:
                 self._of_a_consumer(event)
 
-    def _of_a_consumer(
-        self, event: AckRequested | NackRequested | FlowReported | RoomReturned | ConsumerDetached | EffectsRequest
-    ) -> None:
+    def _of_a_consumer(self, event: OfOneConsumer) -> None:
         subscription = self._of_consumer.get(event.consumer)
         if subscription is None:
             return
@@ -168,6 +165,8 @@ class Subscriptions:
                 subscription.room_returned(event.consumer)
             case ConsumerDetached():
                 subscription.attachments.detach(event.consumer, lost=event.lost)
+            case ConsumerHeld():
+                subscription.attachments.holder_lives()
             case EffectsAsked():
                 subscription.effects.ask(event)
             case _:

@@ -14,6 +14,8 @@ from oncelog.core.ids import GENERATION_MAX, Generation, ProducerId, TopicId
 
 #: The version of processes (`core.process_version`) that knows clients of gateways.
 GATEWAY_VERSION = 9
+#: What needs it.
+PRODUCERS, CONSUMERS = "producers", "consumers"
 CHECK_BITS = 31
 CHECK_MAX = (1 << CHECK_BITS) - 1
 TOKEN_MAX = GENERATION_MAX << CHECK_BITS | CHECK_MAX
@@ -28,16 +30,16 @@ def token_of(topic_id: TopicId, instance: ProducerInstance) -> int:
     return instance.generation << CHECK_BITS | check_of(topic_id, instance.producer_id)
 
 
-def check_level(level: int) -> None:
-    """level: of the cluster. Raises InvalidArgument below GATEWAY_VERSION: an owner of an older version would take a
-    client that comes back for a new instance, which fences."""
+def check_level(level: int, what: str = PRODUCERS) -> None:
+    """level: of the cluster. what: needs the level. Raises InvalidArgument below GATEWAY_VERSION: an owner of an older
+    version would take a client that comes back for a new instance, which fences, and would cut entries."""
     if level < GATEWAY_VERSION:
-        raise needs_level(f"and it has level {level}")
+        raise needs_level(f"and it has level {level}", what)
 
 
-def needs_level(why: str) -> InvalidArgument:
+def needs_level(why: str, what: str = PRODUCERS) -> InvalidArgument:
     return InvalidArgument(
-        f"producers for clients of gateways need level {GATEWAY_VERSION} of the cluster, {why}: upgrade its processes, "
+        f"{what} for clients of gateways need level {GATEWAY_VERSION} of the cluster, {why}: upgrade its processes, "
         "and end the upgrade with `oncelog admin cluster finalize`",
         field="client",
         limit=GATEWAY_VERSION,

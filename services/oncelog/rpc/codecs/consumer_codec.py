@@ -16,7 +16,9 @@ from oncelog.core.delivery.events import (
     AnswerSubscribe,
     ConsumerActive,
     ConsumerDetached,
+    ConsumerHeld,
     ConsumerOpening,
+    ConsumerWanted,
     DeliveredEntry,
     DeliverMessages,
     EndConsumer,
@@ -86,10 +88,11 @@ class SeekThrough(NamedTuple):
 
 ConsumerRequest = (
     OpenConsumer | FlowReported | AckRequested | NackRequested | SeekThrough | EffectsRequest | ConsumerDetached
+    | ConsumerHeld
 )  # fmt: skip
 ConsumerReport = (
-    AnswerSubscribe | DeliverMessages | AnswerAck | RecallMessages | ConsumerActive | SubscriptionSought | AnswerSeek
-    | AnswerEffects | EndConsumer
+    AnswerSubscribe | DeliverMessages | AnswerAck | RecallMessages | ConsumerActive | ConsumerWanted
+    | SubscriptionSought | AnswerSeek | AnswerEffects | EndConsumer
 )  # fmt: skip
 
 
@@ -140,6 +143,7 @@ _REQUESTS: dict[str, Layout[Any]] = {
     "subscribe": Layout(OpenConsumer, pb.Subscribe, opening=_OPENING),
     "seek": Layout(SeekThrough, pb.SeekSubscription, request=_SEEK),
     "detach": Layout(ConsumerDetached, pb.DetachConsumer),
+    "hold": Layout(ConsumerHeld, pb.HoldConsumer),
     "ask_effects": Layout(EffectsAsked, pb.AskEffects),
     "bind_effects": Layout(BindRequested, pb.BindEffects),
     "rewind": Layout(RewindRequested, pb.RewindSubscription, ranges=_RANGES),
@@ -157,6 +161,7 @@ _EVENTS: dict[str, Layout[Any]] = {
     "refused": Layout(AnswerSubscribe, pb.SubscribeRefused, result=FAILED),
     "recall": Layout(RecallMessages, pb.RecallMessages, ranges=_RANGES),
     "active": Layout(ConsumerActive, pb.ConsumerActive),
+    "wanted": Layout(ConsumerWanted, pb.ConsumerWanted),
     "sought": Layout(SubscriptionSought, pb.SubscriptionSought),
     "effects": Layout(AnswerEffects, pb.SubscriptionEffects, effects=_EFFECTS),
     "ended": Layout(EndConsumer, pb.ConsumerEnded, error=FAILED),

@@ -22,6 +22,7 @@ from oncelog.core.delivery.events import (
     ConsumerDetached,
     ConsumerOpening,
     ConsumerOpeningAbandoned,
+    ConsumerWanted,
     DeliverMessages,
     EndConsumer,
     MessagesRead,
@@ -47,7 +48,9 @@ from oncelog.topic_owner.shell.owner_metrics import OwnerCounts
 from oncelog.topic_owner.shell.ownership_proofs import OwnershipProofs
 
 #: What a connected consumer gets, besides the answers to its calls.
-Report = DeliverMessages | AnswerAck | AnswerEffects | RecallMessages | ConsumerActive | SubscriptionSought
+Report = (
+    DeliverMessages | AnswerAck | AnswerEffects | RecallMessages | ConsumerActive | ConsumerWanted | SubscriptionSought
+)
 
 
 class ConsumerSink(Protocol):
@@ -97,7 +100,7 @@ class DeliveryShell:
             EndConsumer: self._end,
             ReadMessages: self._read,
             **dict.fromkeys((DeliverMessages, AnswerAck, AnswerEffects, RecallMessages), self._report),
-            **dict.fromkeys((ConsumerActive, SubscriptionSought, AnswerSeek), self._report),
+            **dict.fromkeys((ConsumerActive, ConsumerWanted, SubscriptionSought, AnswerSeek), self._report),
             ResolveDeadLetterTopic: dead_letters.resolve,
             PublishDeadLetter: dead_letters.publish,
         }

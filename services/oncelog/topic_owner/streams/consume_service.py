@@ -12,7 +12,7 @@ they hold (hazard delivered-while-held).
 """
 
 from collections import deque
-from collections.abc import Hashable
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import cast
@@ -24,6 +24,7 @@ from oncelog.core.delivery.events import (
     AnswerSeek,
     AnswerSubscribe,
     ConsumerDetached,
+    ConsumerHeld,
     ConsumerOpening,
     DeliverMessages,
     EndConsumer,
@@ -43,6 +44,7 @@ from oncelog.core.delivery.store_binding.events import (
 )
 from oncelog.core.errors import ConsumerClosed, InvalidArgument, OncelogError, TooManyRequests
 from oncelog.core.format_errors import UnknownFormat
+from oncelog.core.formats.client_token import CONSUMERS, check_level
 from oncelog.core.formats.entry import check_reader
 from oncelog.core.ids import ConsumerNumber, OwnerEpoch, SubscriptionNumber
 from oncelog.core.names import check_part, dead_letter_topic, parse_topic
@@ -81,13 +83,15 @@ REPORTS_MIN = 64
 class ConsumeService:
     """Serves all consume streams of this owner."""
 
-    def __init__(self, topics: TopicRegistry, rooms: StreamRooms) -> None:
+    def __init__(self, topics: TopicRegistry, rooms: StreamRooms, level: Callable[[], int]) -> None:
+        """level: of the cluster."""
         self.topics = topics
         self._rooms = rooms
+        self._level = level
 
     async def consume(self, stream: ServerStream[list[ConsumerRequest], list[ReportedEvent]]) -> None:
         """The handler of one stream. Returns when the client has finished or disconnected. Raises TooManyRequests."""
-        client = ConsumeStream(self.topics, stream, self._rooms)
+        client = ConsumeStream(self.topics, stream, self._rooms, self._level)
         try:
             await client.serve()
         finally:
@@ -179,13 +183,14 @@ class ConsumeStream(ClientStream[list[ConsumerRequest], list[ReportedEvent]]):
         topics: TopicRegistry,
         stream: ServerStream[list[ConsumerRequest], list[ReportedEvent]],
         rooms: StreamRooms,
+        level: Callable[[], int],
     ) -> None:
         """Raises TooManyRequests."""
         #: what waits on this stream
         self.outbox = rooms.open(stream, woken=self._room_returned)
         self._out = _Reports(self.outbox)
         super().__init__(stream, self._out.take)
-        self._topics = topics
+        self._topics, self._level = topics, level
         self._consumers: dict[ConsumerNumber, _Attached] = {}
         #: {(topic, its call): (the same topic, the client's call, its version)}, of openings
         self._openings: dict[tuple[DeliveryShell, int], tuple[TopicRunner, int, int]] = {}
@@ -203,7 +208,7 @@ class ConsumeStream(ClientStream[list[ConsumerRequest], list[ReportedEvent]]):
                     self._open(request)
                 case SeekThrough():
                     self._seek(request)
-                case FlowReported():
+                case FlowReported() | ConsumerHeld():
                     attached = self._consumers.get(request.consumer)
                     if attached is not None:
                         attached.runner.post(request)
@@ -254,6 +259,8 @@ class ConsumeStream(ClientStream[list[ConsumerRequest], list[ReportedEvent]]):
         try:
             check_part(opening.subscription, field="subscription")
             check_part(opening.consumer_name, field="consumer_name")
+            if opening.whole_entries:
+                check_level(self._level(), CONSUMERS)
             if len(self._consumers) + len(self._openings) + len(self._checks) >= CONSUMERS_MAX:
                 raise TooManyRequests(
                     f"a client has at most {CONSUMERS_MAX} consumers at one owner",

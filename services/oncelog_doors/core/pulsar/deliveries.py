@@ -2,10 +2,11 @@
 
     a batch of columns      a batch of Pulsar; a batch of one message: a single message
     an entry of a client    as it came; if its first messages are known (`skip_first`), a batch without them
+    a part of either        a batch of the messages that are meant for one consumer (`parts`)
 
-Each is a function of the stored entry alone, so all clients get the same bytes, and ids name the same messages for
-ever. Metadata is written by hand, field by field (`protobuf_fields`): the core imports no generated code, and tests
-read it with protobuf (hazard wrong-bytes-of-ours).
+Each is a function of the stored entry and of the messages that are meant, so all clients get the same bytes. Of whole
+entries ids name the same messages for ever. Metadata is written by hand, field by field (`protobuf_fields`): the core
+imports no generated code, and tests read it with protobuf (hazard wrong-bytes-of-ours).
 
 An entry that exceeds what clients accept is compressed with zlib, which all of them read. If it still exceeds it, it
 cannot be delivered: MessageTooLarge, and the reader stops there. Nothing is left out in silence.
@@ -13,32 +14,43 @@ cannot be delivered: MessageTooLarge, and the reader stops there. Nothing is lef
 
 import base64
 import zlib
-from collections.abc import Iterator, Mapping
-from struct import Struct
+from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
-from oncelog.core.errors import InvalidBatch, MessageTooLarge
+from oncelog.core.errors import MessageTooLarge
 from oncelog.core.formats.batch import BatchHeader, Buffer, PayloadFormat, decode_ids, deltas_of, payload_of
 from oncelog.core.formats.columns import Columns
-from oncelog.core.formats.compression import PulsarCodec, expand_pulsar
+from oncelog.core.formats.compression import PulsarCodec
 from oncelog.core.formats.entry import EntryHeader
 from oncelog.core.formats.payload import read_columns
-from oncelog.core.formats.pulsar import RAW_BYTES_MAX
+from oncelog_doors.core.pulsar.entry_cuts import (
+    CODEC,
+    COUNT,
+    EVENT_TIME,
+    HIGHEST,
+    KEY,
+    KEY_IN_BASE64,
+    ONE_BYTES,
+    ONE_EVENT_TIME,
+    ONE_KEY,
+    ONE_KEY_IN_BASE64,
+    ONE_PROPERTY,
+    ONE_SEQUENCE,
+    PRODUCER,
+    PROPERTY,
+    PUBLISH_TIME,
+    RAW_BYTES,
+    SEQUENCE,
+    SIZE,
+    cut,
+    has_field,
+    index_property,
+    split,
+)
 from oncelog_doors.core.pulsar.message_ids import NO_BATCH_INDEX, DeliveredId
 from oncelog_doors.core.pulsar.protobuf_fields import bytes_field, fields_of, number_field, varint
 
 _ZLIB_LEVEL = 1
-_CODECS = frozenset(PulsarCodec)
-_SIZE = Struct(">I")
-_HEAD = Struct(">HII")
-_ENTRY_MARK = 0x0E01
-
-# Fields of the metadata of an entry.
-_PRODUCER, _SEQUENCE, _PUBLISH_TIME, _PROPERTY, _KEY = 1, 2, 3, 4, 6
-_CODEC, _RAW_BYTES, _COUNT, _EVENT_TIME, _ENCRYPTION = 8, 9, 11, 12, 13
-_KEY_IN_BASE64, _HIGHEST = 17, 24
-# Fields of the metadata of a message in a batch.
-_ONE_PROPERTY, _ONE_KEY, _ONE_BYTES, _ONE_EVENT_TIME, _ONE_KEY_IN_BASE64, _ONE_SEQUENCE = 1, 2, 3, 5, 6, 8
 
 
 class RawBatch(NamedTuple):
@@ -51,12 +63,13 @@ class RawBatch(NamedTuple):
 
 
 class Delivery(NamedTuple):
-    """What is sent of one entry. messages: what the client counts as consumed. last_index: of its last message in the
-    topic. whole: the bytes of a client; None: metadata and payload are ours, and get a checksum."""
+    """What is sent of one entry. messages: in the bytes. last_index: of its last message in the topic; None: the
+    messages are not consecutive, so that clients must not count back from it. whole: the bytes of a client; None:
+    metadata and payload are ours, and get a checksum."""
 
     id: DeliveredId
     messages: int
-    last_index: int
+    last_index: int | None
     append_time_ms: int
     whole: Buffer | None
     metadata: bytes = b""
@@ -68,22 +81,31 @@ def delivery_of(raw: RawBatch, bytes_max: int) -> Delivery:
     MessageTooLarge, CompressionUnavailable."""
     entry = raw.entry
     made = Delivery(DeliveredId(entry.position), entry.count, entry.next_index - 1, entry.append_time_ms, None)
+    if raw.batch.payload_format == PayloadFormat.PULSAR and not entry.skip_first:
+        return made._replace(whole=payload_of(raw.batch, raw.body))
+    metadata, payload = bytes_of(raw, range(entry.skip_first, raw.batch.count), bytes_max)
+    return made._replace(metadata=metadata, payload=payload)
+
+
+def bytes_of(
+    raw: RawBatch, kept: Sequence[int], bytes_max: int, *, indexes_from: int | None = None
+) -> tuple[bytes, bytes]:
+    """Metadata and payload of an entry with some of its messages, written here. kept: the numbers of the messages in
+    the stored batch, ascending from 0. indexes_from: as `entry_cuts.cut`. bytes_max, errors: as `delivery_of`."""
+    data = payload_of(raw.batch, raw.body)
     if raw.batch.payload_format == PayloadFormat.PULSAR:
-        data = payload_of(raw.batch, raw.body)
-        if not entry.skip_first:
-            return made._replace(whole=data)
-        metadata, payload = _without_prefix(data, entry.skip_first, entry.count)
+        metadata, payload = cut(data, raw.batch.count, kept, indexes_from=indexes_from)
     else:
-        columns = read_columns(raw.batch, payload_of(raw.batch, raw.body))
-        ids = decode_ids(raw.batch, deltas_of(raw.batch, raw.body))[entry.skip_first :]
+        columns = read_columns(raw.batch, data)
+        all_ids = decode_ids(raw.batch, deltas_of(raw.batch, raw.body))
+        ids = [all_ids[number] for number in kept]
         front = _front(raw, ids[0])
         if raw.batch.count == 1:
             metadata, payload = front + _described(columns, 0, _OF_ENTRY), bytes(columns.values[0])
         else:
-            metadata = front + number_field(_COUNT, entry.count) + number_field(_HIGHEST, ids[-1])
-            payload = b"".join(_messages(columns, entry.skip_first, iter(ids)))
-    metadata, payload = _fitting(raw, metadata, payload, bytes_max)
-    return made._replace(metadata=metadata, payload=payload)
+            metadata = front + number_field(COUNT, len(ids)) + number_field(HIGHEST, ids[-1])
+            payload = b"".join(_messages(columns, kept, ids, indexes_from))
+    return _fitting(raw, metadata, payload, bytes_max)
 
 
 def last_id_of(raw: RawBatch) -> DeliveredId:
@@ -91,8 +113,8 @@ def last_id_of(raw: RawBatch) -> DeliveredId:
     entry = raw.entry
     alone = raw.batch.count == 1
     if raw.batch.payload_format == PayloadFormat.PULSAR and not entry.skip_first:
-        metadata, _payload = _split(payload_of(raw.batch, raw.body))
-        alone = all(each.field != _COUNT for each in fields_of(metadata))
+        metadata, _payload = split(payload_of(raw.batch, raw.body))
+        alone = not has_field(metadata, COUNT)
     return DeliveredId(entry.position, NO_BATCH_INDEX if alone else entry.count - 1)
 
 
@@ -108,30 +130,32 @@ class _Fields(NamedTuple):
     key_in_base64: int
 
 
-_OF_ENTRY = _Fields(_PROPERTY, _KEY, _EVENT_TIME, _KEY_IN_BASE64)
-_OF_MESSAGE = _Fields(_ONE_PROPERTY, _ONE_KEY, _ONE_EVENT_TIME, _ONE_KEY_IN_BASE64)
+_OF_ENTRY = _Fields(PROPERTY, KEY, EVENT_TIME, KEY_IN_BASE64)
+_OF_MESSAGE = _Fields(ONE_PROPERTY, ONE_KEY, ONE_EVENT_TIME, ONE_KEY_IN_BASE64)
 
 
 def _front(raw: RawBatch, first_id: int) -> bytes:
     """What the metadata of every entry has."""
     return (
-        bytes_field(_PRODUCER, (raw.producer_name or "").encode())
-        + number_field(_SEQUENCE, first_id)
-        + number_field(_PUBLISH_TIME, raw.batch.publish_time_ms)
+        bytes_field(PRODUCER, (raw.producer_name or "").encode())
+        + number_field(SEQUENCE, first_id)
+        + number_field(PUBLISH_TIME, raw.batch.publish_time_ms)
     )
 
 
-def _messages(columns: Columns, start: int, ids: Iterator[int]) -> Iterator[Buffer]:
-    """The messages of a batch from `start` on, each with its metadata: in pieces."""
+def _messages(columns: Columns, kept: Sequence[int], ids: Sequence[int], indexes_from: int | None) -> Iterator[Buffer]:
+    """These messages of a batch, each with its metadata: in pieces."""
     described = columns.keys is not None or columns.event_times_ms is not None or columns.properties is not None
-    size, sequence = varint(_ONE_BYTES << 3), varint(_ONE_SEQUENCE << 3)
+    size, sequence = varint(ONE_BYTES << 3), varint(ONE_SEQUENCE << 3)
     values = columns.values
-    for index in range(start, len(values)):
-        value = values[index]
-        metadata = size + varint(len(value)) + sequence + varint(next(ids))
+    for number, sequence_id in zip(kept, ids, strict=True):
+        value = values[number]
+        metadata = size + varint(len(value)) + sequence + varint(sequence_id)
         if described:
-            metadata = _described(columns, index, _OF_MESSAGE) + metadata
-        yield _SIZE.pack(len(metadata)) + metadata
+            metadata = _described(columns, number, _OF_MESSAGE) + metadata
+        if indexes_from is not None:
+            metadata += index_property(indexes_from + number)
+        yield SIZE.pack(len(metadata)) + metadata
         yield value
 
 
@@ -164,8 +188,8 @@ def _fitting(raw: RawBatch, metadata: bytes, payload: bytes, bytes_max: int) -> 
     if len(metadata) + len(payload) <= bytes_max:
         return metadata, payload
     packed = zlib.compress(payload, _ZLIB_LEVEL)
-    kept = b"".join(metadata[each.start : each.end] for each in fields_of(metadata) if each.field != _RAW_BYTES)
-    metadata = kept + number_field(_CODEC, PulsarCodec.ZLIB) + number_field(_RAW_BYTES, len(payload))
+    kept = b"".join(metadata[each.start : each.end] for each in fields_of(metadata) if each.field != RAW_BYTES)
+    metadata = kept + number_field(CODEC, PulsarCodec.ZLIB) + number_field(RAW_BYTES, len(payload))
     if len(metadata) + len(packed) > bytes_max:
         raise MessageTooLarge(
             f"entry {raw.entry.position} has {len(metadata) + len(packed)} bytes for a client of Pulsar, at most "
@@ -173,61 +197,3 @@ def _fitting(raw: RawBatch, metadata: bytes, payload: bytes, bytes_max: int) -> 
             field="message", limit=bytes_max, message_id=str(raw.entry.position),
         )  # fmt: skip
     return metadata, packed
-
-
-# --- entries of clients -----------------------------------------------------------------------------------------------
-
-
-def _split(entry: Buffer) -> tuple[bytes, memoryview]:
-    """Metadata and payload of an entry. Raises InvalidBatch."""
-    view = memoryview(entry)
-    if len(view) < _HEAD.size:
-        raise InvalidBatch(f"an entry of {len(view)} bytes is cut off", field="entry", limit=_HEAD.size)
-    mark, _checksum, metadata_bytes = _HEAD.unpack_from(view)
-    if mark != _ENTRY_MARK or metadata_bytes > len(view) - _HEAD.size:
-        message = f"an entry begins with {mark:#06x}, and has metadata of {metadata_bytes} bytes"
-        raise InvalidBatch(message, field="metadata_size", limit=len(view) - _HEAD.size)
-    return bytes(view[_HEAD.size : _HEAD.size + metadata_bytes]), view[_HEAD.size + metadata_bytes :]
-
-
-def _without_prefix(entry: Buffer, skip: int, count: int) -> tuple[bytes, bytes]:
-    """Metadata and payload of a batch without its first `skip` messages, of which `count` are left."""
-    metadata, payload = _split(entry)
-    found = {each.field: each.number for each in fields_of(metadata)}
-    if found.get(_COUNT) != skip + count or _ENCRYPTION in found:
-        message = f"an entry of {skip + count} messages counts {found.get(_COUNT)}, or is encrypted: it cannot be cut"
-        raise InvalidBatch(message, field="num_messages_in_batch", limit=skip + count)
-    raw = _expanded(found.get(_CODEC, PulsarCodec.NONE), payload, found.get(_RAW_BYTES, 0))
-    at, first_id = 0, found.get(_SEQUENCE, 0) + skip
-    for index in range(skip + 1):
-        value_at, one = _message_at(raw, at, index)
-        if index < skip:
-            at = value_at + one.get(_ONE_BYTES, 0)
-        else:
-            first_id = one.get(_ONE_SEQUENCE, first_id)
-    changed = {_SEQUENCE, _CODEC, _RAW_BYTES, _COUNT}
-    kept = b"".join(metadata[each.start : each.end] for each in fields_of(metadata) if each.field not in changed)
-    rest = bytes(raw[at:])
-    return (
-        kept + number_field(_SEQUENCE, first_id) + number_field(_RAW_BYTES, len(rest)) + number_field(_COUNT, count),
-        rest,
-    )
-
-
-def _expanded(codec: int, payload: Buffer, raw_bytes: int) -> Buffer:
-    """The payload without the compression of its client. The owner has checked it before it was stored."""
-    if codec not in _CODECS or raw_bytes > RAW_BYTES_MAX:
-        message = f"compression {codec} with {raw_bytes} bytes in it is none of Pulsar's"
-        raise InvalidBatch(message, field="compression", limit=RAW_BYTES_MAX)
-    return expand_pulsar(PulsarCodec(codec), payload, raw_bytes)
-
-
-def _message_at(raw: Buffer, at: int, index: int) -> tuple[int, dict[int, int]]:
-    """(where the value of a message begins, {field of its metadata: number})."""
-    if at + _SIZE.size > len(raw):
-        raise InvalidBatch(f"message {index} of a batch is cut off", field="payload", limit=len(raw))
-    metadata_at = at + _SIZE.size
-    value_at = metadata_at + _SIZE.unpack_from(raw, at)[0]
-    if value_at > len(raw):
-        raise InvalidBatch(f"message {index} of a batch is cut off", field="payload", limit=len(raw))
-    return value_at, {each.field: each.number for each in fields_of(bytes(raw[metadata_at:value_at]))}

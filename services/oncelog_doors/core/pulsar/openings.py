@@ -38,7 +38,6 @@ class ProducerRequest:
     token: int = NO_TOKEN
     shared: bool = True
     transactions: bool = False
-    initial_subscription: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,8 +114,5 @@ def _refusal_of(request: ProducerRequest) -> Refusal | None:
         return Refusal(ServerError.NOT_ALLOWED_ERROR, sentence)
     if request.transactions:
         sentence = "transactions are not offered here: open the producer without them"
-        return Refusal(ServerError.NOT_ALLOWED_ERROR, sentence)
-    if request.initial_subscription:
-        sentence = "initial_subscription_name is not offered yet: create the subscription before the producer"
         return Refusal(ServerError.NOT_ALLOWED_ERROR, sentence)
     return None

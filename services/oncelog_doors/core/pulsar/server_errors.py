@@ -11,6 +11,7 @@ from enum import IntEnum
 
 from oncelog.core.errors import (
     BacklogQuotaExceeded,
+    ConsumerBusy,
     InvalidName,
     NotFound,
     OncelogError,
@@ -18,8 +19,12 @@ from oncelog.core.errors import (
     ProducerBusy,
     ProducerFenced,
     Retriable,
+    SubscriptionGone,
+    SubscriptionNotFound,
+    SubscriptionTypeMismatch,
     Unauthenticated,
 )
+from oncelog_doors.core.pulsar.schemas import IncompatibleSchema
 
 SENTENCE_CHARACTERS_MAX = 1000
 
@@ -88,6 +93,11 @@ def without_error_names(sentence: str) -> str:
 _CODES: tuple[tuple[type[OncelogError], ServerError], ...] = (
     (Unauthenticated, ServerError.AUTHENTICATION_ERROR),
     (PermissionDenied, ServerError.AUTHORIZATION_ERROR),
+    (IncompatibleSchema, ServerError.INCOMPATIBLE_SCHEMA),
+    (SubscriptionNotFound, ServerError.SUBSCRIPTION_NOT_FOUND),
+    (SubscriptionGone, ServerError.SUBSCRIPTION_NOT_FOUND),
+    (ConsumerBusy, ServerError.CONSUMER_BUSY),
+    (SubscriptionTypeMismatch, ServerError.CONSUMER_BUSY),
     (NotFound, ServerError.TOPIC_NOT_FOUND),
     (ProducerFenced, ServerError.PRODUCER_FENCED),
     (ProducerBusy, ServerError.PRODUCER_BUSY),

@@ -9,6 +9,7 @@ from oncelog.core.access import Caller
 from oncelog.core.acks.changes import IndexRange
 from oncelog.core.delivery.events import AnswerAck, DeliveredEntry, DeliverMessages, StoredEntry
 from oncelog.core.ids import ConsumerNumber, EntryId, Generation, LedgerId, OwnerEpoch, Position, SeekEpoch
+from oncelog.core.process_version import PROCESS_VERSION
 from oncelog.rpc.codecs.consumer_codec import ConsumerRequest, ReportedEvent
 from oncelog.rpc.server import ServerStream
 from oncelog.topic_owner.shell.topic_registry import TopicRegistry
@@ -67,7 +68,7 @@ def answer() -> ReportedEvent:
 
 def stream_of(unread: UnreadStream, rooms: StreamRooms) -> ConsumeStream:
     stream = cast("ServerStream[list[ConsumerRequest], list[ReportedEvent]]", unread)
-    return ConsumeStream(cast("TopicRegistry", None), stream, rooms)
+    return ConsumeStream(cast("TopicRegistry", None), stream, rooms, lambda: PROCESS_VERSION)
 
 
 async def test_client_that_does_not_read_its_messages_can_acknowledge() -> None:

@@ -19,6 +19,8 @@ from oncelog.core.delivery.events import (
     ConsumerDetached,
     ConsumerEffect,
     ConsumerEvent,
+    ConsumerHeld,
+    ConsumerWanted,
     DeleteRequested,
     DeliverMessages,
     EndConsumer,
@@ -65,6 +67,8 @@ class ConsumeKnobs:
     writable: asyncio.Event = field(default_factory=asyncio.Event)
     #: the answers say that acknowledgements are in memory only
     in_memory: bool = False
+    #: the owner is of an older version, which does not know consumers of whole entries
+    older: bool = False
     #: the next reads fail with these errors, which end the consumers
     read_errors: list[OncelogError] = field(default_factory=list)
     #: changes the entries of deliveries
@@ -125,10 +129,11 @@ class TopicConsumers:
         event: ConsumerEvent
         match request:
             case OpenConsumer(_, _, opening):
-                event = replace(opening, call=self._numbered(outlet, opening.call))
+                whole = opening.whole_entries and not self._knobs.older
+                event = replace(opening, call=self._numbered(outlet, opening.call), whole_entries=whole)
             case SeekThrough(_, seek):
                 event = replace(seek, call=self._numbered(outlet, seek.call))
-            case FlowReported() | AckRequested() | NackRequested() | ConsumerDetached():
+            case FlowReported() | AckRequested() | NackRequested() | ConsumerDetached() | ConsumerHeld():
                 event = request
             case EffectsAsked() | BindRequested() | RewindRequested() | DeadLetterRequested():
                 event = request
@@ -192,6 +197,8 @@ class TopicConsumers:
                 self._tell(AnswerAck(consumer, request, error, durable=durable and not self._knobs.in_memory))
             case RecallMessages() | ConsumerActive() | SubscriptionSought() | EndConsumer() | AnswerEffects():
                 self._tell(effect)
+            case ConsumerWanted():
+                self._tell(effect)
 
     def _tell(
         self,
@@ -199,6 +206,7 @@ class TopicConsumers:
         | AnswerAck
         | RecallMessages
         | ConsumerActive
+        | ConsumerWanted
         | SubscriptionSought
         | EndConsumer
         | AnswerEffects,

@@ -9,14 +9,11 @@ from oncelog_doors.core.pulsar.message_ids import (
     FromEnd,
     FromEntry,
     FromFirst,
-    FromTime,
     Start,
     before,
     start_at_id,
 )
 from oncelog_doors.core.pulsar.permits import Permits
-from oncelog_doors.core.pulsar.server_errors import Refusal
-from oncelog_doors.core.pulsar.subscribing import SubscribeRequest, reader_start
 from tests.core.builders import at
 from tests.doors.core.pulsar.stored_batches import columns, of_client, stored
 
@@ -136,44 +133,3 @@ def test_entry_goes_out_whole_while_any_permit_is_left() -> None:
         may_send.append(permits.any)
         permits.flow(given)
     assert [*may_send, permits.any] == [False, True, False, False, False, True]
-
-
-# --- subscribing ------------------------------------------------------------------------------------------------------
-
-READER = SubscribeRequest(durable=False, exclusive=True, start=FromEntry(at(3)), from_first=False)
-NOW_MS = 1_764_000_000_000
-
-
-@pytest.mark.parametrize(
-    ("request_", "start"),
-    [
-        (READER, FromEntry(at(3))),
-        (SubscribeRequest(False, True, None, from_first=False), FromEnd()),
-        (SubscribeRequest(False, True, FromEnd(), from_first=False), FromEnd()),
-        (SubscribeRequest(False, True, FromEnd(), from_first=True), FromFirst()),
-        (SubscribeRequest(False, True, FromFirst(), from_first=False, rollback_s=60), FromTime(NOW_MS - 60_000)),
-        (SubscribeRequest(False, True, FromFirst(), from_first=False, rollback_s=2**63), FromTime(0)),
-    ],
-)
-def test_start_of_a_reader(request_: SubscribeRequest, start: Start) -> None:
-    """Its id; a duration before now goes before it, as at a broker."""
-    assert reader_start(request_, None, NOW_MS) == start
-
-
-@pytest.mark.hazard("seek-behind-old-messages")
-def test_sought_place_counts_and_not_the_start() -> None:
-    """After a seek by time clients name the first message."""
-    assert reader_start(READER, FromTime(5), NOW_MS) == FromTime(5)
-
-
-@pytest.mark.parametrize(
-    ("durable", "exclusive", "said"),
-    [(True, True, "durable subscriptions"), (True, False, "durable subscriptions"), (False, False, "exclusive")],
-)
-def test_subscriptions_that_hold_something_are_refused(durable: bool, exclusive: bool, said: str) -> None:
-    """With a code that does not look like a fault, and what to do instead. Where it was sought does not matter."""
-    refused = reader_start(SubscribeRequest(durable, exclusive, None, from_first=True), FromFirst(), NOW_MS)
-    assert isinstance(refused, Refusal)
-    assert refused.code == 22
-    assert said in refused.sentence
-    assert "reader" in refused.sentence

@@ -115,7 +115,6 @@ def test_what_is_due_comes_first(family: ClientFamily) -> None:
     [
         (ProducerRequest(0, shared=False), "Shared"),
         (ProducerRequest(0, transactions=True), "transactions"),
-        (ProducerRequest(0, initial_subscription=True), "initial_subscription_name"),
     ],
 )
 def test_what_is_not_offered_is_refused_with_22(request_: ProducerRequest, said: str) -> None:

@@ -51,4 +51,5 @@ def opening_request(
         properties=settings.properties,
         store_id=settings.store_id,
         effect=settings.effect,
+        whole_entries=settings.whole_entries,
     )

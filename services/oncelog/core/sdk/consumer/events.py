@@ -14,7 +14,9 @@ from oncelog.core.delivery.events import (
     AnswerSubscribe,
     ConsumerActive,
     ConsumerDetached,
+    ConsumerHeld,
     ConsumerOpening,
+    ConsumerWanted,
     DeliverMessages,
     EndConsumer,
     FlowReported,
@@ -60,6 +62,8 @@ class ConsumerSettings:
     requests_max: int = REQUESTS_MAX
     #: messages that no storage node can give are acknowledged instead of ending the consumer
     skips_unreadable: bool = False
+    #: an entry is never cut; permits take the place of receive_window (`entries`)
+    whole_entries: bool = False
     #: after this long without any answer the owner is looked up again
     answer_timeout_ms: int = 30_000
 
@@ -73,8 +77,8 @@ class ConsumerSettings:
 
 
 OwnerReport = (
-    AnswerSubscribe | DeliverMessages | AnswerAck | RecallMessages | ConsumerActive | SubscriptionSought | AnswerSeek
-    | AnswerEffects | EndConsumer
+    AnswerSubscribe | DeliverMessages | AnswerAck | RecallMessages | ConsumerActive | ConsumerWanted
+    | SubscriptionSought | AnswerSeek | AnswerEffects | EndConsumer
 )  # fmt: skip
 
 
@@ -154,15 +158,47 @@ class FlushAbandoned:
     request: int
 
 
+@dataclass(frozen=True, slots=True)
+class EntryWanted:
+    """Of a consumer of whole entries: the application takes the messages of one entry. HandOut follows."""
+
+
+@dataclass(frozen=True, slots=True)
+class PermitsGiven:
+    """The application has asked for so many messages in all, since the consumer was opened."""
+
+    total: int
+
+
+@dataclass(frozen=True, slots=True)
+class RestartWanted:
+    """Give back what is held and what waits, and get it again from the owner, in order."""
+
+
+@dataclass(frozen=True, slots=True)
+class GiveBackWanted:
+    """The consumer ends. counts: the oldest message that the application has counts one delivery."""
+
+    counts: bool
+
+
+@dataclass(frozen=True, slots=True)
+class ClientLives:
+    """The answer to ReportWanted: the client of the gateway is there."""
+
+
+#: Of `EntrySession` alone.
+EntryEvent = EntryWanted | PermitsGiven | RestartWanted | GiveBackWanted | ClientLives
 ConsumerEvent = (
     OwnerReported | MessagesWanted | AckWanted | NackWanted | SeekWanted | EffectsWanted | FlushWanted | FlushAbandoned
-    | AttemptEvent
+    | EntryEvent | AttemptEvent
 )  # fmt: skip
 
 # --- effects ----------------------------------------------------------------------------------------------------------
 
 OwnerRequest = (
     ConsumerOpening | FlowReported | AckRequested | NackRequested | SeekRequested | EffectsRequest | ConsumerDetached
+    | ConsumerHeld
 )  # fmt: skip
 
 
@@ -266,7 +302,20 @@ class SkipUnreadable:
     error: OncelogError
 
 
+@dataclass(frozen=True, slots=True)
+class ReportTakenBack:
+    """The owner has taken these messages back from the application. Of a consumer of whole entries."""
+
+    ranges: tuple[IndexRange, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ReportWanted:
+    """Ask the client of the gateway whether it is there; ClientLives follows, GiveBackWanted, or nothing."""
+
+
 ConsumerEffect = (
     AttemptEffect | SendToOwner | ReportAttached | ReportActive | ReportSought | MessagesReady | HandOut | AckEnded
-    | SeekEnded | EffectsEnded | FlushEnded | SkipUnreadable | FailSession
+    | SeekEnded | EffectsEnded | FlushEnded | SkipUnreadable | ReportTakenBack
+    | ReportWanted | FailSession
 )  # fmt: skip

@@ -70,8 +70,12 @@ class ReceivedMessages:
 
     def flow(self, consumer: ConsumerNumber, seek_epoch: SeekEpoch) -> FlowReported:
         """The report of credit."""
-        begun = tuple(part for part, _ in zip(self.begun, range(BEGUN_RANGES_MAX), strict=False))
+        begun = tuple(part for part, _ in zip(self.reported_begun(), range(BEGUN_RANGES_MAX), strict=False))
         return FlowReported(consumer, *self.credit, begun, self.received, seek_epoch, self._receive_bytes)
+
+    def reported_begun(self) -> Iterable[IndexRange]:
+        """What the owner is to know as begun."""
+        return self.begun
 
     @property
     def waiting_bytes(self) -> int:
@@ -95,6 +99,10 @@ class ReceivedMessages:
     def held_counts(self) -> dict[int, int]:
         """{index: how often it was delivered}, of what is held, those above 1."""
         return {i: n for i, n in self.delivery_counts.items() if i in self.waiting or i in self.begun}
+
+    def presented(self) -> tuple[tuple[IndexRange, ...], tuple[IndexRange, ...], dict[int, int]]:
+        """What a reconnection presents: held, begun, delivery counts."""
+        return self.held(), tuple(self.reported_begun()), self.held_counts()
 
     # --- the owner ----------------------------------------------------------------------------------------------------
 
@@ -145,7 +153,7 @@ class ReceivedMessages:
         for run, present in runs:
             kept = dropped.gaps(run.first, run.last)
             self._gone(run.count - sum(part.last - part.first + 1 for part in kept), present=present)
-            self._runs.extend((_part(run, part), present) for part in kept)
+            self._runs.extend((part_of(run, part), present) for part in kept)
         for first, last in dropped:
             self.waiting.remove(first, last)
         self.delivery_counts = {i: n for i, n in self.delivery_counts.items() if i not in dropped}
@@ -176,6 +184,10 @@ class ReceivedMessages:
         self.drop_waiting(ranges)
         for first, last in ranges:
             self.begun.remove(first, last)
+
+    def recalled(self, ranges: Iterable[IndexRange]) -> None:
+        """The owner has taken these messages back."""
+        self.drop(ranges)
 
     def nack_settled(self, ranges: Iterable[IndexRange], counts: Mapping[int, int]) -> None:
         """The owner delivers these messages again. counts: of the deliveries that were meant, those above 1; one that
@@ -245,24 +257,28 @@ class ReceivedMessages:
                 last = min(part.last, part.first + count_max - 1)
                 if last < part.first:
                     break
-                later.extend((_part(run, gap), present) for gap in held_back.overlap(begin, part.first - 1))
-                taken.append(_part(run, IndexRange(part.first, last)))
+                later.extend((part_of(run, gap), present) for gap in held_back.overlap(begin, part.first - 1))
+                taken.append(part_of(run, IndexRange(part.first, last)))
                 self._gone(last - part.first + 1, present=present)
                 count_max -= last - part.first + 1
                 begin = last + 1
             if begin <= run.last:
-                behind = (_part(run, IndexRange(begin, run.last)), present)
+                behind = (part_of(run, IndexRange(begin, run.last)), present)
                 if count_max > 0:
                     later.append(behind)
                 else:
                     self._runs.appendleft(behind)
         self._runs.extendleft(reversed(later))
+        self._begin(taken)
+        self._hungry = count_max > 0
+        return tuple(taken)
+
+    def _begin(self, taken: Iterable[MessageRange]) -> None:
+        """The application receives these."""
         for run in taken:
             self.waiting.remove(run.first, run.last)
             self.begun.add(run.first, run.last)
             self.nacked.remove(run.first, run.last)
-        self._hungry = count_max > 0
-        return tuple(taken)
 
     def nack(self, ranges: Iterable[IndexRange], counts: Mapping[int, int]) -> None:
         """Remember messages that a cumulative acknowledgement must not cover (hazard former-consumer-acks). counts: as
@@ -291,6 +307,11 @@ class ReceivedMessages:
             raise InvariantViolated(f"{self.received} received, {self.left} left, {present} wait")
         if any(self.waiting.overlap(first, last) for first, last in self.begun):
             raise InvariantViolated("a message waits and was begun")
+        self._check_window()
+
+    def _check_window(self) -> None:
+        if self.received > self.left + self._receive_window:
+            raise InvariantViolated("the owner has sent more than the window allows")
 
 
 def _split(run: MessageRange, count: int) -> tuple[MessageRange, MessageRange | None]:
@@ -298,10 +319,11 @@ def _split(run: MessageRange, count: int) -> tuple[MessageRange, MessageRange | 
     if count >= run.count:
         return run, None
     middle = run.first + count
-    return _part(run, IndexRange(run.first, middle - 1)), _part(run, IndexRange(middle, run.last))
+    return part_of(run, IndexRange(run.first, middle - 1)), part_of(run, IndexRange(middle, run.last))
 
 
-def _part(run: MessageRange, part: IndexRange) -> MessageRange:
+def part_of(run: MessageRange, part: IndexRange) -> MessageRange:
+    """The messages of a run that are in `part`."""
     if part == (run.first, run.last):
         return run
     counts = run.delivery_counts

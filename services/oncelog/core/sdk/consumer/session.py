@@ -38,6 +38,7 @@ from oncelog.core.delivery.events import (
     AnswerSubscribe,
     ConsumerActive,
     ConsumerDetached,
+    ConsumerWanted,
     DeliverMessages,
     EndConsumer,
     HeldMessages,
@@ -57,6 +58,7 @@ from oncelog.core.sdk.consumer.events import (
     ConsumerSettings,
     EffectsEnded,
     EffectsWanted,
+    EntryEvent,
     FlushAbandoned,
     FlushEnded,
     FlushWanted,
@@ -160,6 +162,8 @@ class ConsumerSession:
                 return []
             case CloseWanted():
                 return self._end(errors.ConsumerClosed("the consumer was closed"))
+            case _ if isinstance(event, EntryEvent):
+                raise InvariantViolated("only an EntrySession has whole entries")
             case _:
                 assert_never(event)
 
@@ -183,10 +187,7 @@ class ConsumerSession:
 
     def _held(self) -> HeldMessages | None:
         """What a reconnection presents. None: the consumer was never attached."""
-        if self.attachment is None:
-            return None
-        messages = self.messages
-        return self.attachment.presents(messages.held(), tuple(messages.begun), messages.held_counts())
+        return None if self.attachment is None else self.attachment.presents(*self.messages.presented())
 
     def _late(self, event: OwnerReported) -> list[ConsumerEffect]:
         """An attachment that is not wanted any more: end it, so that the owner does not deliver to it."""
@@ -286,7 +287,7 @@ class ConsumerSession:
             case AnswerAck():
                 return self._ack_answered(report)
             case RecallMessages():
-                self.messages.drop(report.ranges)
+                self.messages.recalled(report.ranges)
                 return self._flow()
             case ConsumerActive():
                 return self._activated(known, report.generation)
@@ -300,8 +301,8 @@ class ConsumerSession:
             case EndConsumer():
                 known.consumer = None
                 return self._ended(known, report.error)
-            case AnswerSubscribe():
-                raise InvariantViolated("an answer to an opening is no report of an attached consumer")
+            case AnswerSubscribe() | ConsumerWanted():
+                raise InvariantViolated("no report for an attached consumer of the SDK")
             case _:
                 assert_never(report)
 
@@ -496,5 +497,3 @@ class ConsumerSession:
             raise InvariantViolated("a consumer that is over holds something")
         if not attached and (self.requests.sent or self.requests.flushes.asked):
             raise InvariantViolated("something is in flight without a stream")
-        if self.messages.received > self.messages.left + self.settings.receive_window:
-            raise InvariantViolated("the owner has sent more than the window allows")

@@ -1,10 +1,11 @@
-"""The consumers of one connection, of which only readers are offered yet: their commands, by the consumer's number.
+"""The consumers of one connection, readers and those of subscriptions: their commands, by the consumer's number.
 
-A seek ends the reader at the client: CLOSE_CONSUMER first, then SUCCESS, so that the client gives its permits again and
-nothing old comes behind the seek (hazard seek-behind-old-messages). The client then sends SUBSCRIBE again, on this
-connection, perhaps before it knows that the seek has succeeded; after a seek by time it names the first message. So the
-sought place is kept here until a SUBSCRIBE of this consumer succeeds. If the connection ends before that, the reader
-begins where the client says: it may get messages again, and skips none.
+A seek ends the consumer at the client: CLOSE_CONSUMER first, then SUCCESS, so that the client gives its permits again
+and nothing old comes behind the seek (hazard seek-behind-old-messages). The client then sends SUBSCRIBE again, on this
+connection, perhaps before it knows that the seek has succeeded. A subscription then begins at the sought place, which
+its topic knows. A reader has nothing in the cluster, and after a seek by time it names the first message. So its sought
+place is kept here until a SUBSCRIBE of this reader succeeds. If the connection ends before that, the reader begins
+where the client says: it may get messages again, and skips none.
 """
 
 from collections.abc import Callable
@@ -14,15 +15,31 @@ from oncelog.core.names import TopicName
 from oncelog_doors.core.pulsar.message_ids import FromTime, Start, start_at_id
 from oncelog_doors.core.pulsar.names import topic_of
 from oncelog_doors.core.pulsar.server_errors import Refusal, ServerError
-from oncelog_doors.core.pulsar.subscribing import SubscribeRequest, reader_start
+from oncelog_doors.core.pulsar.subscribing import (
+    ReaderRequest,
+    SubscriptionRequest,
+    SubscriptionType,
+    reader_start,
+    subscription_of,
+)
 from oncelog_doors.pulsar import replies
 from oncelog_doors.pulsar.commands import command
-from oncelog_doors.pulsar.reader_slot import ReaderSlot, ReaderSurroundings
-from oncelog_doors.wire.pulsar_commands_pb2 import Ack, Flow, Seek, Subscribe
+from oncelog_doors.pulsar.consumer_slot import ConsumerSlot
+from oncelog_doors.pulsar.entry_sender import ConsumerSurroundings
+from oncelog_doors.pulsar.reader_slot import ReaderSlot
+from oncelog_doors.wire.pulsar_commands_pb2 import Ack, Flow, KeyShared, Redeliver, Seek, Subscribe
 
 CONSUMERS_MAX = 1000
 #: Requests of one connection that the cluster has not answered; more are refused.
 LOOKS_MAX = 100
+
+_TYPES: dict[int, SubscriptionType] = {
+    Subscribe.EXCLUSIVE: "exclusive",
+    Subscribe.SHARED: "shared",
+    Subscribe.FAILOVER: "failover",
+    Subscribe.KEY_SHARED: "key_shared",
+}
+Slot = ReaderSlot | ConsumerSlot
 
 
 class Sought(NamedTuple):
@@ -31,13 +48,13 @@ class Sought(NamedTuple):
     start: Start
 
 
-class Readers:
-    """Has the form of `reader_slot.Over`."""
+class Consumers:
+    """Has the forms of `reader_slot.Over` and `consumer_slot.Over`."""
 
-    def __init__(self, around: ReaderSurroundings) -> None:
+    def __init__(self, around: ConsumerSurroundings) -> None:
         self._around = around
-        self._slots: dict[int, ReaderSlot] = {}
-        #: {number of a consumer: where its client has sought it}
+        self._slots: dict[int, Slot] = {}
+        #: {number of a reader: where its client has sought it}
         self._sought: dict[int, Sought] = {}
         self._looks = 0
         self._handlers: dict[str, Callable[[Any], None]] = {
@@ -48,7 +65,7 @@ class Readers:
             "seek": self._seek,
             "get_last_message_id": self._look_at_end,
             "get_consumer_stats": self._tell_stats,
-            "unsubscribe": self._close,
+            "unsubscribe": self._unsubscribe,
             "close_consumer": self._close,
         }
 
@@ -71,15 +88,27 @@ class Readers:
             sentence = f"a connection has at most {CONSUMERS_MAX} consumers: close some, or open another connection"
             self._refuse(asked.request_id, Refusal(ServerError.NOT_ALLOWED_ERROR, sentence))
             return
-        start = reader_start(_request(asked), self._sought_place(asked, topic), self._around.timers.wall_ms())
-        if isinstance(start, Refusal):
-            self._refuse(asked.request_id, start)
+        slot = self._slot_of(asked, topic, former)
+        if isinstance(slot, Refusal):
+            self._refuse(asked.request_id, slot)
             return
         if former is not None:
-            former.close()
-        slot = ReaderSlot(self._around, topic, asked, start, over=self)
+            former.disconnected()
         self._slots[asked.consumer_id] = slot
         slot.begin()
+
+    def _slot_of(self, asked: Subscribe, topic: TopicName, former: Slot | None) -> Slot | Refusal:
+        now_ms = self._around.timers.wall_ms()
+        if asked.type not in _TYPES:
+            sentence = f"subscriptions of type {asked.type} are not offered here"
+            return Refusal(ServerError.NOT_ALLOWED_ERROR, sentence)
+        if asked.durable:
+            wanted = subscription_of(_subscription_request(asked), now_ms)
+            if isinstance(wanted, Refusal):
+                return wanted
+            return ConsumerSlot(self._around, topic, asked, wanted, former=former, over=self)
+        start = reader_start(_reader_request(asked), self._sought_place(asked, topic), now_ms)
+        return start if isinstance(start, Refusal) else ReaderSlot(self._around, topic, asked, start, over=self)
 
     def _sought_place(self, asked: Subscribe, topic: TopicName) -> Start | None:
         sought = self._sought.get(asked.consumer_id)
@@ -92,31 +121,29 @@ class Readers:
             slot.flow(flow.permits)
 
     def _acknowledge(self, ack: Ack) -> None:
-        """Nothing is held, so nothing changes."""
-        if ack.HasField("request_id") and ack.consumer_id in self._slots:
-            self._around.write(replies.acknowledged(ack.consumer_id, ack.request_id))
+        slot = self._slots.get(ack.consumer_id)
+        if slot is not None:
+            slot.acknowledge(ack)
+        elif ack.HasField("request_id"):
+            refusal = replies.not_open(ack.consumer_id)
+            self._around.write(replies.ack_response(ack.consumer_id, ack.request_id, refusal))
 
-    def _redeliver(self, _body: Any) -> None:
-        """Nothing is held, so there is nothing to send again."""
+    def _redeliver(self, asked: Redeliver) -> None:
+        slot = self._slots.get(asked.consumer_id)
+        if slot is not None:
+            slot.redeliver(asked)
 
     def _seek(self, seek: Seek) -> None:
         slot = self._open_slot(seek)
         if slot is None:
             return
         if seek.HasField("message_id"):
-            start = start_at_id(seek.message_id.ledger_id, seek.message_id.entry_id)
+            slot.seek(start_at_id(seek.message_id.ledger_id, seek.message_id.entry_id), seek.request_id)
         elif seek.HasField("publish_time"):
-            start = FromTime(min(seek.publish_time, 2**63 - 1))
+            slot.seek(FromTime(min(seek.publish_time, 2**63 - 1)), seek.request_id)
         else:
             sentence = "a seek names neither a message_id nor a publish_time: send one of them"
             self._refuse(seek.request_id, Refusal(ServerError.NOT_ALLOWED_ERROR, sentence))
-            return
-        if len(self._sought) >= CONSUMERS_MAX:
-            del self._sought[next(iter(self._sought))]  # its client did not come back
-        self._sought[seek.consumer_id] = Sought(slot.topic, slot.subscription, start)
-        slot.close()
-        self._around.write(replies.close_consumer(seek.consumer_id))
-        self._around.write(replies.success(seek.request_id))
 
     def _look_at_end(self, asked: Any) -> None:
         slot = self._open_slot(asked)
@@ -138,21 +165,25 @@ class Readers:
         if slot is not None:
             self._around.write(command(consumer_stats=slot.stats(asked.request_id)))
 
-    def _close(self, asked: Any) -> None:
-        """CLOSE_CONSUMER and UNSUBSCRIBE: no subscription is left either way. A sought place stays: a client also sends
-        this when SUBSCRIBE was not answered in time."""
-        slot = self._slots.get(asked.consumer_id)
+    def _unsubscribe(self, asked: Any) -> None:
+        slot = self._open_slot(asked)
         if slot is not None:
-            slot.close()
-        self._around.write(replies.success(asked.request_id))
+            slot.unsubscribe(asked.request_id)
 
-    def _open_slot(self, asked: Any) -> ReaderSlot | None:
+    def _close(self, asked: Any) -> None:
+        """A sought place stays: a client also sends this when SUBSCRIBE was not answered in time."""
+        slot = self._slots.get(asked.consumer_id)
+        if slot is None:
+            self._around.write(replies.success(asked.request_id))
+        else:
+            slot.close(asked.request_id)
+
+    def _open_slot(self, asked: Any) -> Slot | None:
         """The consumer that a request is for. Refuses the request if there is none."""
         slot = self._slots.get(asked.consumer_id)
         if slot is not None and slot.is_open:
             return slot
-        sentence = f"consumer {asked.consumer_id} is not open on this connection: subscribe first"
-        self._refuse(asked.request_id, Refusal(ServerError.CONSUMER_NOT_FOUND, sentence))
+        self._refuse(asked.request_id, replies.not_open(asked.consumer_id))
         return None
 
     def _refuse(self, request_id: int, refusal: Refusal) -> None:
@@ -160,11 +191,16 @@ class Readers:
 
     # --- life ---------------------------------------------------------------------------------------------------------
 
-    def opened(self, slot: ReaderSlot) -> None:
+    def opened(self, slot: Slot) -> None:
         """Its client is where it has sought."""
         self._sought.pop(slot.consumer_id, None)
 
-    def ended(self, slot: ReaderSlot) -> None:
+    def sought(self, slot: ReaderSlot, start: Start) -> None:
+        if len(self._sought) >= CONSUMERS_MAX:
+            del self._sought[next(iter(self._sought))]  # its client did not come back
+        self._sought[slot.consumer_id] = Sought(slot.topic, slot.subscription, start)
+
+    def ended(self, slot: Slot) -> None:
         if self._slots.get(slot.consumer_id) is slot:
             del self._slots[slot.consumer_id]
 
@@ -173,20 +209,31 @@ class Readers:
         for slot in self._slots.values():
             slot.reads_again()
 
-    def disconnected(self) -> None:
+    def disconnected(self, *, client_lost: bool) -> None:
+        """The connection is gone. client_lost: not by the door."""
         for slot in list(self._slots.values()):
-            slot.close()
+            slot.disconnected(client_lost=client_lost)
 
     def __len__(self) -> int:
         return len(self._slots)
 
 
-def _request(asked: Subscribe) -> SubscribeRequest:
+def _reader_request(asked: Subscribe) -> ReaderRequest:
     start = start_at_id(asked.start.ledger_id, asked.start.entry_id) if asked.HasField("start") else None
-    return SubscribeRequest(
-        durable=asked.durable,
+    return ReaderRequest(
         exclusive=asked.type == Subscribe.EXCLUSIVE,
         start=start,
         from_first=asked.initial_position == Subscribe.EARLIEST,
         rollback_s=asked.start_rollback,
+    )
+
+
+def _subscription_request(asked: Subscribe) -> SubscriptionRequest:
+    return SubscriptionRequest(
+        type=_TYPES[asked.type],
+        sticky=asked.key_shared.mode == KeyShared.STICKY,
+        from_first=asked.initial_position == Subscribe.EARLIEST,
+        rollback_s=asked.start_rollback,
+        priority=asked.priority_level,
+        properties={each.name: each.value for each in asked.subscription_properties},
     )

@@ -1,0 +1,116 @@
+"""What a consumer is sent: entries, as fast as its client takes them. The same for readers and for subscriptions."""
+
+import asyncio
+from collections.abc import Callable, Sequence
+from typing import NamedTuple, Protocol
+
+from oncelog.core.access import Caller
+from oncelog.core.names import TopicName
+from oncelog.runtime.tasks import BackgroundTasks
+from oncelog_doors.core.pulsar.connecting import message_bytes_max
+from oncelog_doors.core.pulsar.deliveries import Delivery
+from oncelog_doors.core.pulsar.permits import Permits
+from oncelog_doors.pulsar import replies
+from oncelog_doors.pulsar.door_counts import DoorCounts
+from oncelog_doors.pulsar.frames import Buffer, build_entry
+from oncelog_doors.pulsar.ports import ClusterPort, Holder, Timers
+from oncelog_doors.wire.pulsar_commands_pb2 import Command
+from oncelog_doors.wire.pulsar_values_pb2 import BrokerEntry
+
+#: Above it an entry is made ready in another thread: it would delay all other clients.
+PREPARED_HERE_BYTES_MAX = 64 * 1024
+_NO_PARTITION = -1
+
+
+class ConsumerSurroundings(Protocol):
+    """What a consumer needs of its connection and its door."""
+
+    caller: Caller
+    peer: str
+    counts: DoorCounts
+    cluster: ClusterPort
+    timers: Timers
+    tasks: BackgroundTasks
+    #: as `Home.consuming`
+    consuming: BackgroundTasks
+    #: the client asks for append time and index of each entry
+    wants_broker_entry: bool
+
+    @property
+    def reads_along(self) -> bool:
+        """Whether the client reads what it is sent: less than 1 MiB waits for it."""
+
+    def wanted(self, holder: Holder) -> None:
+        """Another client wants what this one holds: find out whether this one lives."""
+
+    def write(self, answer: Command) -> None: ...
+    def write_entry(self, front: Command, entry: Buffer, broker_entry: BrokerEntry | None) -> None: ...
+
+
+class Front(NamedTuple):
+    """What MESSAGE says besides the place. redelivery_count: how often the entry was delivered before. ack_set: of the
+    messages that the client is to take; empty: all. epoch: as the client has sent it; None: it has not."""
+
+    redelivery_count: int = 0
+    ack_set: Sequence[int] = ()
+    epoch: int | None = None
+
+
+_PLAIN = Front()
+
+
+class EntrySender:
+    """Of one consumer of one connection."""
+
+    def __init__(self, around: ConsumerSurroundings, consumer_id: int, topic: TopicName) -> None:
+        self._around = around
+        self._consumer_id = consumer_id
+        #: in the ids of its messages
+        self.partition = _NO_PARTITION if topic.partition is None else topic.partition
+        self.permits = Permits()
+        #: set when `is_wanted` may have changed
+        self.changed = asyncio.Event()
+        self.messages_out = self.bytes_out = 0
+
+    def flow(self, permits: int) -> None:
+        self.permits.flow(permits)
+        self.changed.set()
+
+    def reads_again(self) -> None:
+        """The client reads what it is sent."""
+        self.changed.set()
+
+    @property
+    def is_wanted(self) -> bool:
+        """Whether the client has a permit left, and reads what it is sent."""
+        return self.permits.any and self._around.reads_along
+
+    async def until_wanted(self) -> None:
+        while not self.is_wanted:
+            self.changed.clear()
+            await self.changed.wait()
+
+    async def ready(self, size: int, prepare: Callable[[int], Delivery]) -> Delivery:
+        """An entry with its bytes. size: what `prepare` reads. prepare: given the bytes that the entry may have. Raises
+        as that."""
+        bytes_max = message_bytes_max(self._around.cluster.batch_bytes_max)
+        if size <= PREPARED_HERE_BYTES_MAX:
+            return _with_checksum(prepare(bytes_max))
+        return await asyncio.to_thread(lambda: _with_checksum(prepare(bytes_max)))
+
+    def send(self, ready: Delivery, front: Front = _PLAIN) -> None:
+        assert ready.whole is not None, "its bytes are made"
+        around = self._around
+        self.permits.sent(ready.messages)
+        self.messages_out += ready.messages
+        self.bytes_out += len(ready.whole)
+        around.counts.delivered(ready.messages, len(ready.whole))
+        broker_entry = replies.broker_entry(ready) if around.wants_broker_entry else None
+        around.write_entry(
+            replies.message(self._consumer_id, ready.id, self.partition, *front), ready.whole, broker_entry
+        )
+
+
+def _with_checksum(made: Delivery) -> Delivery:
+    """Its bytes, if no client wrote them."""
+    return made if made.whole is not None else made._replace(whole=build_entry(made.metadata, made.payload))

@@ -1,0 +1,170 @@
+"""Consumers with subscriptions of a client of Pulsar in front of a cluster of real processes."""
+
+import os
+import signal
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.cluster.cluster_fixture import Cluster
+from tests.doors.cluster.conftest import NewDoor
+from tests.doors.cluster.door_client import (
+    NOT_FOUND,
+    UNAUTHORIZED,
+    Place,
+    connected,
+    published,
+    sdk,
+    topic,
+)
+from tests.doors.cluster.door_program import DoorProgram
+from tests.doors.pulsar.bytes_of_clients import ACK, FLOW, SUBSCRIBE, command, frame
+from tests.doors.pulsar.entries_at_clients import read
+from tests.doors.pulsar.raw_client import RawClient
+
+EXCLUSIVE, SHARED = 0, 1
+CONSUMER_BUSY, CONSUMER_NOT_FOUND = 5, 13
+SUBSCRIPTION = "/admin/v2/persistent/public/default/{}/subscription/billing"
+
+
+def subscribe(name: str, kind: int, *more: tuple[int, int | bytes]) -> bytes:
+    return frame(
+        command(SUBSCRIBE, (1, topic(name)), (2, b"billing"), (3, kind), (4, 1), (5, 50), (13, 1), *more)
+    )  # fmt: skip
+
+
+@asynccontextmanager
+async def consuming(door: DoorProgram, name: str, kind: int = SHARED) -> AsyncIterator[RawClient]:
+    """With permits for a thousand messages."""
+    async with connected(door, "billing") as client:
+        success = await client.answer(subscribe(name, kind))
+        assert success.request_id == 50, success
+        client.write(frame(command(FLOW, (1, 1), (2, 1000))))
+        yield client
+
+
+async def delivered(client: RawClient, count: int) -> list[tuple[Place, int, list[bytes | None]]]:
+    """(place, redelivery count, values) of the next entries."""
+    found = []
+    for _ in range(count):
+        got = await client.read()
+        assert got.entry is not None, got
+        message = got.command.message
+        at = Place(message.message_id.ledger_id, message.message_id.entry_id)
+        found.append((at, message.redelivery_count, [each.value for each in read(got.entry)[1]]))
+    return found
+
+
+def ack(place: Place, request_id: int) -> bytes:
+    return frame(command(ACK, (1, 1), (2, 0), (3, place.body()), (8, request_id)))
+
+
+async def closed(client: RawClient) -> bool:
+    """Whether the next command closes the consumer."""
+    return (await client.read()).name == "close_consumer"
+
+
+@pytest.mark.asyncio
+@pytest.mark.hazard("ack-of-another-part")
+async def test_acknowledged_entries_do_not_come_again_at_another_door(new_door: NewDoor) -> None:
+    """Once the client has the receipt. What it held comes again; an acknowledgement of before says that it is void."""
+    with new_door() as one, new_door() as other:
+        await published(one, "moved-consumer", [(1,), (2, 3), (4,)])
+        async with consuming(one, "moved-consumer", EXCLUSIVE) as client:
+            first, second, third = await delivered(client, 3)
+            receipt = await client.answer(ack(second[0], 70))
+            assert (receipt.request_id, receipt.HasField("error")) == (70, False)
+            one.process.kill()
+            await client.names_until_closed()
+        async with consuming(other, "moved-consumer", EXCLUSIVE) as client:
+            assert [each[0] for each in await delivered(client, 2)] == [first[0], third[0]]
+            assert (await client.answer(ack(second[0], 71))).error == CONSUMER_NOT_FOUND
+
+
+@pytest.mark.asyncio
+async def test_rights_are_those_of_the_role(door: DoorProgram) -> None:
+    """The right to consume makes subscriptions, and no topics; a role without it learns nothing."""
+    await published(door, "consumer-rights", [(1,)])
+    async with connected(door, "importer") as client:
+        assert (await client.answer(subscribe("consumer-rights", SHARED))).error == UNAUTHORIZED
+    async with connected(door, "billing") as client:
+        assert (await client.answer(subscribe("missing-consumed", SHARED))).error == NOT_FOUND
+        assert (await client.answer(subscribe("consumer-rights", SHARED))).request_id == 50
+    async with connected(door, "root") as client:
+        assert (await client.answer(subscribe("made-by-consumer", SHARED))).request_id == 50
+        assert (await client.answer(subscribe("not-to-be-made", SHARED, (15, 0)))).error == NOT_FOUND
+
+
+@pytest.mark.asyncio
+@pytest.mark.hazard("half-open-holder")
+async def test_half_open_holder_at_another_door_loses_an_exclusive_subscription(new_door: NewDoor) -> None:
+    """Its door asks it, and it does not answer for 5 s. One that answers keeps it."""
+    with new_door() as one, new_door() as other:
+        await published(one, "half-open", [(1,)])
+        async with consuming(one, "half-open", EXCLUSIVE) as holder, connected(other, "billing") as client:
+            await delivered(holder, 1)
+            client.write(subscribe("half-open", EXCLUSIVE))
+            assert (await holder.read()).name == "ping"
+            holder.write(frame(command(19)))
+            refused = await client.read()
+            assert refused.command.error.error == CONSUMER_BUSY
+            assert (await client.answer(subscribe("half-open", EXCLUSIVE))).request_id == 50
+            assert await holder.names_until_closed() == ["ping"]
+
+
+@pytest.mark.asyncio
+async def test_door_that_ends_gives_back_what_its_clients_hold(new_door: NewDoor) -> None:
+    """At once, and it counts no delivery: a restart of doors is no fault of a message."""
+    with new_door() as one, new_door() as other:
+        await published(one, "ended-consumer", [(1,), (2,)])
+        async with consuming(one, "ended-consumer") as client, consuming(other, "ended-consumer") as second:
+            await delivered(client, 2)
+            os.kill(one.process.pid, signal.SIGTERM)
+            assert [count for _, count, _ in await delivered(second, 2)] == [0, 0]
+            assert one.process.wait(60) == 0
+
+
+@pytest.mark.asyncio
+@pytest.mark.hazard("seek-behind-old-messages")
+async def test_seek_of_an_administrator_closes_the_consumer(cluster: Cluster, door: DoorProgram) -> None:
+    """Its client shows messages that are void; what comes then begins at the sought place."""
+    await published(door, "reset", [(1,), (2,)])
+    async with consuming(door, "reset") as client:
+        await delivered(client, 2)
+        await cluster.change("POST", SUBSCRIPTION.format("reset") + "/resetcursor", json={"index": 1})
+        assert await closed(client)
+        await client.answer(subscribe("reset", SHARED))
+        client.write(frame(command(FLOW, (1, 1), (2, 1000))))
+        assert [values for _, _, values in await delivered(client, 1)] == [[b"pulsar 2"]]
+
+
+@pytest.mark.asyncio
+async def test_consumer_of_a_deleted_subscription_is_closed(cluster: Cluster, door: DoorProgram) -> None:
+    """A client that comes back makes it again, as at first."""
+    await published(door, "deleted-consumer", [(1,)])
+    async with consuming(door, "deleted-consumer") as client:
+        [(place, _, _)] = await delivered(client, 1)
+        assert not (await client.answer(ack(place, 70))).HasField("error")
+        path = SUBSCRIPTION.format("deleted-consumer")
+        await cluster.change("DELETE", path, params={"force": "true"})
+        assert await closed(client)
+        await client.answer(subscribe("deleted-consumer", SHARED))
+        client.write(frame(command(FLOW, (1, 1), (2, 1000))))
+        assert (await delivered(client, 1))[0][0] == place
+
+
+@pytest.mark.asyncio
+async def test_message_in_chunks_stays_and_others_come(cluster: Cluster, door: DoorProgram, files: Path) -> None:
+    """It is too large for clients of Pulsar, and is tried again; it is never left out without a trace."""
+    async with sdk(cluster, files) as client:
+        producer = await client.create_producer("large-consumed", chunking=True)
+        await producer.send(b"small")
+        await producer.send(bytes(6_000_000))
+        await producer.send(b"behind")
+    async with consuming(door, "large-consumed") as consumer:
+        assert [values for _, _, values in await delivered(consumer, 2)] == [[b"small"], [b"behind"]]
+        stats: dict[str, Any] = await cluster.get(SUBSCRIPTION.format("large-consumed"))
+        assert stats["public/default/large-consumed"]["msg_backlog"] == 3
