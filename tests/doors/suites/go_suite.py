@@ -82,7 +82,7 @@ def main() -> int:
             raise SystemExit(f"go_left_out.txt names tests that do not exist: {', '.join(unknown)}")
         chosen = [name for name in names if name not in reasons and only in name]
         failed: list[str] = []
-        with Cluster.running(directory / "cluster", pulsar_port=PORT, pulsar_rest_port=REST_PORT):
+        with Cluster.running(directory, pulsar_port=PORT, pulsar_rest_port=REST_PORT):
             for number, name in enumerate(chosen, 1):
                 began = time.monotonic()
                 passed = run(program, folder, name, logs / f"{name}.log")
