@@ -144,8 +144,9 @@ class FakeConsumer:
             raise self.damage.pop()
         if self.given >= self.total or not self.active:
             return None
+        gone = own.acked | own.delayed | own.held.keys()
         for raw in own.batches:
-            free = [each for each in _indexes(raw) if each not in own.acked | own.delayed and each not in own.held]
+            free = [each for each in _indexes(raw) if each not in gone]
             if free:
                 own.held.update(dict.fromkeys(free, self))
                 own.deliveries.update(free)

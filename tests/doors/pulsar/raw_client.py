@@ -14,7 +14,7 @@ from oncelog_doors.pulsar.home import Home
 from tests.doors.pulsar.bytes_of_clients import CONNECT, PRODUCER, SEND, body, command, entry, frame
 from tests.doors.pulsar.fake_cluster import FakeCluster
 
-DEADLINE_S = 60.0
+DEADLINE_S = 10.0
 #: When a door of a test begins, nearly.
 WALL_MS = 1_764_000_000_000
 TOPIC = b"persistent://public/default/orders"
