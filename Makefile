@@ -146,7 +146,7 @@ effects-comparison: tools $(STAMP) ## the same effect in Oncelog, Kafka, Redis a
 copier-proof: $(STAMP) ## kill the copiers of docs/recipes.md a hundred times, move them, run them twice at once (SEED=)
 	COPIER_SEED=$(SEED) $(BIN)/pytest -s -q tests/cluster/recipes/copier_proof.py
 
-pulsar-java-proof: tools tools-java $(STAMP) ## programs with Java clients of Pulsar publish and read through a door, and are killed; needs Maven and a JDK
+pulsar-java-proof: tools tools-java $(STAMP) ## programs with Java clients of Pulsar publish and read through a door, and are killed; pulsar-admin's commands; needs Maven and a JDK
 	$(BIN)/pytest -q tests/doors/clients/java
 
 pulsar-go-proof: tools $(STAMP) ## programs with Pulsar's Go client publish and read through a door, through kills; needs Go 1.24 or a newer one

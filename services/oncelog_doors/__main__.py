@@ -26,6 +26,15 @@ def main() -> int:
     serve.add_argument(
         "--pulsar-tls", dest="pulsar_tls_address", metavar="HOST:PORT", help="listen for clients with TLS (pulsar+ssl)"
     )
+    serve.add_argument(
+        "--pulsar-rest",
+        dest="pulsar_rest_address",
+        metavar="HOST:PORT",
+        help="listen for pulsar-admin and look-ups over HTTP, without TLS",
+    )
+    serve.add_argument(
+        "--pulsar-rest-tls", dest="pulsar_rest_tls_address", metavar="HOST:PORT", help="the same with TLS (https)"
+    )
     serve.add_argument("--host", dest="listen_host", help="address of the health port")
     serve.add_argument("--health-port", type=int, help="port of /livez, /readyz and /metrics; 0: a free port")
     arguments = vars(parser.parse_args())

@@ -2,6 +2,7 @@
 
 import logging
 import ssl
+from collections.abc import Mapping
 from contextlib import AsyncExitStack
 from importlib.metadata import version
 from pathlib import Path
@@ -21,6 +22,7 @@ from oncelog.runtime.settings import DoorSettings, variable
 from oncelog.runtime.telemetry import Telemetry
 from oncelog_doors.core.pulsar.send_budget import SendBudget, SendLimits
 from oncelog_doors.core.shared.admissions import AdmissionLimits, Admissions
+from oncelog_doors.log_client.forwarded_rest import ForwardedRest
 from oncelog_doors.log_client.sdk_cluster import SdkCluster
 from oncelog_doors.metrics import observe
 from oncelog_doors.pulsar.door import PulsarDoor
@@ -63,11 +65,14 @@ class DoorProcess:
             asked = cluster_id_of(client, settings.start_timeout_ms, where=settings.url)
             if await shutdown.or_result(asked) is None:
                 return
-            home = _home(settings, SdkCluster(client, security, batch_bytes_max=settings.message_bytes_max))
+            bytes_max = settings.door_bytes_max
+            cluster = SdkCluster(client, security, batch_bytes_max=settings.message_bytes_max, readers_bytes=bytes_max)
+            home = _home(settings, cluster)
             observe(telemetry, home)
             door = PulsarDoor(home)
             stack.push_async_callback(door.close)
             serving = await _listen(door, settings, security)
+            serving |= await _serve_rest(stack, settings, security, serving)
             self._unready = None
             announce_serving(logger, serving | {"health": settings.address(health_port)})
             await shutdown.wait()
@@ -82,15 +87,17 @@ def _check_listeners(settings: DoorSettings) -> None:
 
 
 def _warn_of_plain_tokens(settings: DoorSettings, security: Security) -> None:
-    if settings.pulsar_address and security.authenticator is not None and security.certificate is not None:
-        # Without a certificate, Security has warned.
-        logger.warning("tokens of clients without TLS are sent in plain text: unset %s", variable("pulsar_address"))
+    for field in ("pulsar_address", "pulsar_rest_address"):
+        if getattr(settings, field) and security.authenticator is not None and security.certificate is not None:
+            # Without a certificate, Security has warned.
+            logger.warning("tokens of clients without TLS are sent in plain text: unset %s", variable(field))
 
 
-def _client(settings: DoorSettings) -> AsyncClient:
+def _client(settings: DoorSettings, *, own_token: bool = True) -> AsyncClient:
+    """own_token False: the client has no rights but those of the tokens that it forwards."""
     return AsyncClient(
         settings.url,
-        token=Path(settings.auth_token_file) if settings.auth_token_file else None,
+        token=Path(settings.auth_token_file) if own_token and settings.auth_token_file else None,
         tls_ca_file=settings.tls_ca_file if settings.tls_ca_file and speaks_tls(settings.url) else None,
         # As for the services: without TLS they run on a trusted network.
         allow_plaintext_token=True,
@@ -126,12 +133,47 @@ async def _listen(door: PulsarDoor, settings: DoorSettings, security: Security) 
         contexts["pulsar+ssl"] = settings.pulsar_tls_address, security.certificate.ssl_context()
     serving = {}
     for scheme, (address, context) in contexts.items():
-        host, _, port = address.rpartition(":")
+        host, port = _host_and_port(address)
         try:
-            found = await door.listen(host.strip("[]"), int(port), context)
+            found = await door.listen(host, port, context)
         except OSError as error:
             field = "pulsar_tls_address" if context else "pulsar_address"
             message = f"cannot listen on {address}: {error.strerror or error}; choose another address"
             raise InvalidArgument(message, field=field) from error
-        serving[scheme] = join_address(settings.advertised_host or host.strip("[]"), found)
+        serving[scheme] = join_address(settings.advertised_host or host, found)
     return serving
+
+
+def _host_and_port(address: str) -> tuple[str, int]:
+    host, _, port = address.rpartition(":")
+    return host.strip("[]"), int(port)
+
+
+async def _serve_rest(
+    stack: AsyncExitStack, settings: DoorSettings, security: Security, serving: Mapping[str, str]
+) -> dict[str, str]:
+    """{scheme: host:port}, if it is wanted. stack: ends it. serving: what clients with Pulsar's protocol connect to.
+    Raises InvalidArgument."""
+    wanted = {
+        "http": (settings.pulsar_rest_address, None),
+        "https": (settings.pulsar_rest_tls_address, security.certificate),
+    }
+    if not any(address for address, _ in wanted.values()):
+        return {}
+    # Imported here, because it loads FastAPI, which slows every start.
+    from oncelog_doors.rest.listener import RestListener, new_app
+
+    app = new_app(
+        ForwardedRest(await stack.enter_async_context(_client(settings, own_token=False))),
+        version=f"Oncelog-{version('oncelog')}",
+        pulsar_ports={scheme: _host_and_port(address)[1] for scheme, address in serving.items()},
+        security=security,
+    )
+    rest = RestListener(app, connections_max=connections_within(settings.door_connections_max))
+    stack.push_async_callback(rest.close)
+    found = {}
+    for scheme, (address, certificate) in wanted.items():
+        if address:
+            host, port = _host_and_port(address)
+            found[scheme] = join_address(settings.advertised_host or host, rest.listen(host, port, certificate))
+    return found

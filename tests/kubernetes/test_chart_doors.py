@@ -21,8 +21,8 @@ from tests.kubernetes.test_chart_values import snake
 FILES = ("everything", "plain", "pipeline")
 #: {values file: {port: number}}, of the container and of the Service
 PORTS = {
-    "everything": {"pulsar": 6650, "pulsar-tls": 6651},
-    "plain": {"pulsar": 6650},
+    "everything": {"pulsar": 6650, "pulsar-tls": 6651, "pulsar-rest": 8080, "pulsar-rest-tls": 8443},
+    "plain": {"pulsar": 6650, "pulsar-rest": 8080},
     "pipeline": {"pulsar-tls": 6651},
 }
 
@@ -45,7 +45,12 @@ def test_door_accepts_its_environment(name: str) -> None:
     own, values = container(name), values_of(name)
     seen = environment(own)
     settings = load(DoorSettings, seen)
-    opened = {"pulsar": settings.pulsar_address, "pulsar-tls": settings.pulsar_tls_address}
+    opened = {
+        "pulsar": settings.pulsar_address,
+        "pulsar-tls": settings.pulsar_tls_address,
+        "pulsar-rest": settings.pulsar_rest_address,
+        "pulsar-rest-tls": settings.pulsar_rest_tls_address,
+    }
     listening = {port: int(address.rpartition(":")[2]) for port, address in opened.items() if address}
     hosts = {address.rpartition(":")[0].strip("[]") for address in opened.values() if address}
     assert hosts == {values["listenHost"]} == {settings.listen_host}
@@ -68,7 +73,8 @@ def test_settings_of_doors_are_those_of_the_code() -> None:
     known = {field.name for field in dataclasses.fields(DoorSettings)}
     given = schema()["properties"]["doors"]["properties"]["settings"]["properties"]
     assert {snake(name) for name in given} <= known
-    own = {field.name for field in dataclasses.fields(DoorSettings)} - {"url", "pulsar_address", "pulsar_tls_address"}
+    listening = {f"pulsar_{name}address" for name in ("", "tls_", "rest_", "rest_tls_")}
+    own = {field.name for field in dataclasses.fields(DoorSettings)} - {"url", *listening}
     inherited = {field.name for field in dataclasses.fields(DoorSettings.__mro__[1])}
     assert own - inherited <= {snake(name) for name in given}
     settings = load(DoorSettings, environment(container("everything")))
@@ -86,7 +92,8 @@ def test_service_of_doors_takes_the_values_of_a_load_balancer() -> None:
     assert (spec["type"], spec["externalTrafficPolicy"]) == ("LoadBalancer", "Local")
     assert (spec["loadBalancerIP"], spec["loadBalancerClass"]) == ("10.0.0.9", "example.com/lb")
     assert spec["loadBalancerSourceRanges"] == ["10.0.0.0/8"]
-    assert {port["name"]: port["nodePort"] for port in spec["ports"]} == {"pulsar": 31650, "pulsar-tls": 31651}
+    node_ports = {port["name"]: port.get("nodePort") for port in spec["ports"]}
+    assert node_ports == {"pulsar": 31650, "pulsar-tls": 31651, "pulsar-rest": None, "pulsar-rest-tls": None}
 
 
 def test_doors_are_placed_budgeted_and_scraped() -> None:
@@ -104,7 +111,8 @@ def test_doors_are_placed_budgeted_and_scraped() -> None:
 def test_doors_reach_the_log_and_clients_reach_doors() -> None:
     """As pods of the release, where clients are restricted."""
     client = "networkPolicy.clients[0].podSelector.matchLabels.app=shop"
-    done = template("--set", f"doors.pulsar.enabled=true,{client}", "--show-only", "templates/networkpolicies.yaml")
+    only = ("--show-only", "templates/networkpolicies.yaml")
+    done = template("--set", f"doors.pulsar.enabled=true,{client}", *only)
     policies = {each["metadata"]["name"]: each["spec"]["ingress"] for each in manifests_in(done.stdout)}
     for part in ("metadata", "owner"):
         peers = [peer["podSelector"]["matchLabels"] for peer in policies[f"oncelog-{part}"][0]["from"]]
@@ -113,20 +121,30 @@ def test_doors_reach_the_log_and_clients_reach_doors() -> None:
     assert {port["port"] for port in for_clients["ports"]} == {6650, 6651}
     assert for_clients["from"] == [{"podSelector": {"matchLabels": {"app": "shop"}}}]
     assert {port["port"] for port in for_scrapers["ports"]} == {8081}
+    done = template("--set", "doors.pulsar.enabled=true,doors.pulsar.rest=true", *only)
+    [policy] = [each for each in manifests_in(done.stdout) if each["metadata"]["name"] == "oncelog-door"]
+    assert {port["port"] for port in policy["spec"]["ingress"][0]["ports"]} == {6650, 6651, 8080, 8443}
 
 
 def test_certificate_names_the_service_of_doors() -> None:
-    """Also while they are off: a certificate of the chart is kept. HTTP is not served by that name."""
+    """Also while they are off: a certificate of the chart is kept. By that name HTTP is served only with REST."""
     (certificate,) = of_kind("certmanager", "Certificate")
     assert {"oncelog-pulsar", "oncelog-pulsar.logs.svc"} <= set(certificate["spec"]["dnsNames"])
     hosts = environment(container("plain"))["ONCELOG_HTTP_HOSTS"].split(",")
-    assert [host for host in hosts if "pulsar" in host] == []
+    assert [host for host in hosts if "pulsar" in host] == [
+        "oncelog-pulsar",
+        "oncelog-pulsar.logs.svc",
+        "oncelog-pulsar.logs.svc.cluster.local",
+    ]
+    off = "tls.enabled=false,auth.enabled=false,doors.pulsar.enabled=true"
+    assert "oncelog-pulsar." not in template("--set", off, "--show-only", "templates/doors.yaml").stdout
 
 
 @pytest.mark.parametrize(
     ("given", "says"),
     [
         ("doors.pulsar.plaintext=true", "doors.pulsar.enabled"),
+        ("doors.pulsar.rest=true", "doors.pulsar.enabled"),
         ("doors.pulsar.enabled=true,doors.pulsar.plaintext=true,tls.enabled=false", "tls.enabled"),
         ("doors.pulsar.enabled=true,doors.podDisruptionBudget.maxUnavailable=2", "of 2 pods at most 1"),
         (

@@ -198,14 +198,17 @@ def test_prometheus_finds_relays_mirrors_and_doors_by_their_pods() -> None:
     assert list(of_kind("dev", "PodMonitor")) == []
 
 
-def test_alerts_watch_relays_mirrors_and_backups_where_there_are_any() -> None:
+def test_alerts_watch_relays_mirrors_doors_and_backups_where_there_are_any() -> None:
+    pattern = "Oncelog(Mirror|Relay|Backup|Door|NoDoor)"
+
     def about(name: str) -> set[str]:
-        return {alert for rule in rules_of(name) if re.match("Oncelog(Mirror|Relay|Backup)", alert := rule["alert"])}
+        return {alert for rule in rules_of(name) if re.match(pattern, alert := rule["alert"])}
 
     assert about("production") == set()
     assert {"OncelogMirrorDown", "OncelogMirrorFailed", "OncelogMirrorBehind", "OncelogRelayDown"} <= about(
         "everything"
     )
+    assert {"OncelogNoDoor", "OncelogDoorConnectionsRefused", "OncelogDoorEntriesUndeliverable"} <= about("everything")
     assert {"OncelogBackupFailing", "OncelogRelayRowsRefused"} <= about("pipeline")
     (down,) = [rule["expr"] for rule in rules() if rule["alert"] == "OncelogMirrorDown"]
     assert re.findall('component="(.*?)"', down) == ["mirror-orders", "mirror-shop"]

@@ -157,7 +157,7 @@ PARTS: tuple[Part, ...] = (
     ),
     Part("cluster/processes", ("cluster/processes",), 120.0),
     Part("cluster/storage", ("cluster/storage",), 75.0),
-    Part("doors", ("doors/core", "doors/pulsar", "doors/clients/test_python_client.py"), 30.0, True),
+    Part("doors", ("doors/core", "doors/pulsar", "doors/rest", "doors/clients/test_python_client.py"), 30.0, True),
     Part("doors/cluster", ("doors/cluster", "doors/clients/test_file_through_kills.py"), 55.0),
     Part("lab", ("lab",), 20.0),
     Part("spark", ("spark", "proofs", "spark_proof", "jobs_proof"), 155.0),
@@ -406,15 +406,17 @@ PROOFS: tuple[Proof, ...] = (
     ),
     Proof(
         "pulsar-java",
-        ("doors/clients/java/test_java_clients.py",),
+        ("doors/clients/java/test_java_clients.py", "doors/clients/java/test_pulsar_admin.py"),
         ("services/oncelog_doors", f"{_CORE}/formats/pulsar.py", "tests/doors/clients/java"),
         (
             "doors/clients/test_python_client.py",
             "doors/clients/test_file_through_kills.py",
             "doors/cluster/test_door_reading.py",
+            "doors/cluster/test_door_rest.py",
+            "doors/rest/test_pulsar_admin_requests.py",
         ),
         words=("make", "--no-print-directory", "pulsar-java-proof"),
-        seconds=90.0,
+        seconds=240.0,
     ),
     Proof(
         "pulsar-go",

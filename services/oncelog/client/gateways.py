@@ -29,7 +29,9 @@ from oncelog.core.formats.opening import GatewayClient
 from oncelog.core.ids import Position
 from oncelog.core.names import check_producer_name, parse_topic
 from oncelog.core.sdk.producer.opening import ProducerSettings
+from oncelog.rpc.codecs.metadata_codec import TOPICS
 from oncelog.rpc.codecs.reader_codec import StartEdge, StartMessage, StartTime
+from oncelog.wire.metadata_pb2 import TopicsRequest
 
 __all__ = [
     "ConsumedEntry",
@@ -50,6 +52,7 @@ __all__ = [
     "create_packed_producer",
     "open_entry_consumer",
     "open_entry_reader",
+    "topics_of",
 ]
 
 PENDING_BYTES_MAX = 16 * 1024 * 1024
@@ -146,6 +149,19 @@ async def open_entry_reader(
     reader = EntryReader(parse_topic(topic), network, timeout_ms=timeout_ms, window_bytes=window_bytes)
     await reader.open(start, create=create)
     return reader
+
+
+async def topics_of(client: AsyncClient, namespace: str, *, timeout_ms: int) -> list[tuple[str, int]]:
+    """The topics of a namespace, sorted, each with the number of its partitions, 0 if it is not partitioned. Partitions
+    themselves are not listed. timeout_ms: of one service; it reads a record for each topic.
+
+    Raises:
+        InvalidName, NamespaceNotFound, PermissionDenied: `namespace` is tenant/namespace.
+        ServiceUnavailable, DeadlineExceeded: no metadata service has answered.
+    """
+    lookup = network_of(client).lookup
+    found = await lookup.ask(TOPICS, TopicsRequest(namespace=namespace), timeout_ms=timeout_ms)
+    return [(each.topic, each.partitions) for each in found.topics]
 
 
 async def open_entry_consumer(

@@ -10,7 +10,8 @@ from oncelog.client.network.problems import error_of_problem
 from oncelog.core.errors import Fatal, TopicLoading
 from oncelog.core.names import TopicName
 from oncelog.rpc.codecs.metadata_codec import REST
-from oncelog.wire.metadata_pb2 import RestHeader, RestRequest
+from oncelog.rpc.options import AUTHORIZATION
+from oncelog.wire.metadata_pb2 import RestAnswer, RestHeader, RestRequest
 
 _TIMEOUT_MS = 30_000
 _CONFLICT = 409
@@ -46,6 +47,14 @@ async def rest(
         unknown = Fatal(f"{method} {path} was answered with {answer.status}")
         raise error_of_problem(answer.status, answer.body) or unknown
     return json.loads(answer.body) if answer.body else None
+
+
+async def forward(client: AsyncClient, request: RestRequest, authorization: str | None) -> RestAnswer:
+    """Send a request of another caller, once, with the header `authorization` of that caller; None: without one.
+    client: without a token of its own, so nothing is done with its rights. Raises the error of a service that refuses
+    the call, and a Retriable error if no service answers."""
+    given = () if authorization is None else ((AUTHORIZATION, authorization),)
+    return await network_of(client).lookup.ask(REST, request, timeout_ms=_TIMEOUT_MS, more_metadata=given)
 
 
 async def cluster_id_of(client: AsyncClient, timeout_ms: int | None, *, where: str) -> str:

@@ -293,10 +293,12 @@ class Channel:
         request: RequestT,
         *,
         timeout_ms: int,
+        more_metadata: tuple[tuple[str, str], ...] = (),
     ) -> ReceivedAnswerT:
-        """One request, one answer. Raises the server's core error, DeadlineExceeded or ServiceUnavailable."""
+        """One request, one answer. more_metadata: of this call only. Raises the server's core error, DeadlineExceeded
+        or ServiceUnavailable."""
         callee: Any = self._connecting.channel.unary_unary(method.path)
-        metadata = self._metadata()
+        metadata = (*self._metadata(), *more_metadata)
         before = _cancellations() and await _cancellations_delivered()
         call: Any = None
         try:

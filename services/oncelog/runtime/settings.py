@@ -302,6 +302,9 @@ class DoorSettings(ProcessSettings):
     #: host:port for clients of Pulsar, without TLS and with it; port 0: a free one; empty: none
     pulsar_address: str = ""
     pulsar_tls_address: str = ""
+    #: the same for `pulsar-admin` and look-ups over HTTP
+    pulsar_rest_address: str = ""
+    pulsar_rest_tls_address: str = ""
     #: the topic owners' limit of a message, which clients get when they connect
     message_bytes_max: int = 5 * 1024 * 1024
     #: connections of clients, never more than half of the process's limit of open files; half of them for one role or
@@ -312,11 +315,12 @@ class DoorSettings(ProcessSettings):
 
     def __post_init__(self) -> None:
         ProcessSettings.__post_init__(self)
-        for field in ("pulsar_address", "pulsar_tls_address"):
+        for field in ("pulsar_address", "pulsar_tls_address", "pulsar_rest_address", "pulsar_rest_tls_address"):
             check_listening(field, getattr(self, field))
-        if self.pulsar_tls_address and not self.tls_certificate_file:
-            message = f"{variable('pulsar_tls_address')} needs {variable('tls_certificate_file')}"
-            raise InvalidArgument(message, field="tls_certificate_file")
+        for field in ("pulsar_tls_address", "pulsar_rest_tls_address"):
+            if getattr(self, field) and not self.tls_certificate_file:
+                message = f"{variable(field)} needs {variable('tls_certificate_file')}"
+                raise InvalidArgument(message, field="tls_certificate_file")
 
 
 SettingsT = TypeVar("SettingsT", bound=ProcessSettings)

@@ -1,22 +1,30 @@
 """A producer of the SDK, in the form that a door needs (`pulsar.ports.ProducerPort`)."""
 
+import asyncio
 from functools import partial
 
 from oncelog.client.gateways import PackedEntry, PackedProducer, PackedResult
 from oncelog.core.errors import OncelogError, StaleSequence
 from oncelog.core.ids import Position, SequenceId
-from oncelog_doors.core.pulsar.verdicts import Ids, Known, Rejected, TopicRules, verdict_on
+from oncelog.runtime.tasks import BackgroundTasks
+from oncelog_doors.core.pulsar.verdicts import BY_RULES, Ids, Known, Rejected, TopicRules, verdict_on
 from oncelog_doors.log_client.client_entries import packed
+from oncelog_doors.log_client.client_policies import RulesOfTopic
 from oncelog_doors.log_client.known_batches import known_of
 from oncelog_doors.log_client.stored_contents import StoredContents
 from oncelog_doors.pulsar.ports import Decided
+
+_NO_RULES = TopicRules()
 
 
 class ClientProducer:
     """Of one client of a door."""
 
-    def __init__(self, producer: PackedProducer, rules: TopicRules, contents: StoredContents) -> None:
-        self._producer, self._rules, self._contents = producer, rules, contents
+    def __init__(
+        self, producer: PackedProducer, rules: RulesOfTopic, contents: StoredContents, tasks: BackgroundTasks
+    ) -> None:
+        self._producer, self._rules, self._contents, self._tasks = producer, rules, contents, tasks
+        self._judging: set[asyncio.Task[None]] = set()
 
     @property
     def name(self) -> str:
@@ -64,7 +72,22 @@ class ClientProducer:
             self._failed(error, decided)
 
     def _known(self, ids: Ids, decided: Decided, known: tuple[Known, Position | None] | None) -> None:
-        decided(None if known is None else verdict_on(known[0], ids, known[1], self._rules))
+        if known is None:
+            decided(None)
+        elif known[0] in BY_RULES:
+            task = self._tasks.start(self._judge(known[0], ids, decided), what="the policies for a batch")
+            self._judging.add(task)
+            task.add_done_callback(partial(self._judged, decided))
+        else:
+            decided(verdict_on(known[0], ids, known[1], _NO_RULES))
+
+    async def _judge(self, known: Known, ids: Ids, decided: Decided) -> None:
+        decided(verdict_on(known, ids, None, await self._rules.get()))
+
+    def _judged(self, decided: Decided, task: "asyncio.Task[None]") -> None:
+        self._judging.discard(task)
+        if task.cancelled():
+            decided(None)
 
     def _failed(self, error: OncelogError, decided: Decided) -> None:
         """If the producer has ended, nothing is known of the batch; else the batch itself was refused."""
@@ -78,6 +101,8 @@ class ClientProducer:
 
     async def close(self, *, gives_up_name: bool) -> None:
         self._contents.close()
+        for task in self._judging:
+            task.cancel()
         await self._producer.close(gives_up_name=gives_up_name)
 
 

@@ -1,5 +1,8 @@
 """A reader of the SDK, in the form that a door needs (`pulsar.ports.ReaderPort`)."""
 
+from collections.abc import Callable
+from functools import partial
+
 from oncelog.client.client import AsyncClient, network_of
 from oncelog.client.gateways import EntryReader, EntryStart, StartEdge, StartTime, WholeEntry, open_entry_reader
 from oncelog.core.errors import CorruptEntry, InvalidBatch, OncelogError
@@ -7,19 +10,24 @@ from oncelog.core.ids import Position
 from oncelog.runtime.tasks import BackgroundTasks
 from oncelog_doors.core.pulsar.deliveries import Delivery, RawBatch, delivery_of, last_id_of
 from oncelog_doors.core.pulsar.message_ids import DeliveredId, FromEnd, FromEntry, FromFirst, FromTime, Start
+from oncelog_doors.core.shared.window_shares import WindowShares
 from oncelog_doors.log_client.rights import RIGHTS_EVERY_S, Rights, RightsWatch
-
-#: Entries that wait for one client: enough for a fast one, and little for a thousand that read nothing.
-WINDOW_BYTES = 1024 * 1024
 
 
 class LogReader:
     """Of one client of a door."""
 
     def __init__(
-        self, reader: EntryReader, rights: Rights, tasks: BackgroundTasks, *, every_s: float = RIGHTS_EVERY_S
+        self,
+        reader: EntryReader,
+        rights: Rights,
+        tasks: BackgroundTasks,
+        *,
+        every_s: float = RIGHTS_EVERY_S,
+        closed: Callable[[], None] = lambda: None,
     ) -> None:
-        """every_s: how often the rights are asked for."""
+        """every_s: how often the rights are asked for. closed: called once, when it holds no entries any more."""
+        self._closed: Callable[[], None] | None = closed
         self._reader = reader
         self._watch = RightsWatch(rights, tasks, reader.close, every_s=every_s)
 
@@ -51,14 +59,25 @@ class LogReader:
     def close(self) -> None:
         self._watch.close()
         self._reader.close()
+        closed, self._closed = self._closed, None
+        if closed is not None:
+            closed()
 
 
-async def open_log_reader(client: AsyncClient, rights: Rights, start: Start, *, may_create: bool) -> LogReader:
-    """As `ClusterPort.open_reader`. client: with a token of a superuser, if the cluster wants tokens."""
+async def open_log_reader(
+    client: AsyncClient, rights: Rights, start: Start, windows: WindowShares, *, may_create: bool
+) -> LogReader:
+    """As `ClusterPort.open_reader`. client: with a token of a superuser, if the cluster wants tokens. windows: of all
+    readers of the door."""
     creates = await rights.check(may_create=may_create)
-    name = str(rights.topic)
-    reader = await open_entry_reader(client, name, place_of(start), create=creates, window_bytes=WINDOW_BYTES)
-    return LogReader(reader, rights, network_of(client).background)
+    name, window_bytes = str(rights.topic), windows.opened()
+    closed = partial(windows.closed, window_bytes)
+    try:
+        reader = await open_entry_reader(client, name, place_of(start), create=creates, window_bytes=window_bytes)
+    except BaseException:
+        closed()
+        raise
+    return LogReader(reader, rights, network_of(client).background, closed=closed)
 
 
 async def last_id_at(reader: EntryReader) -> DeliveredId | None:

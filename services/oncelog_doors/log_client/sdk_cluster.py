@@ -5,45 +5,61 @@ topic checks that role's rights, and the name belongs to it. Tokens are those of
 """
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
+from typing import Literal
 from urllib.parse import quote
 
 from oncelog.client.client import AsyncClient, network_of
-from oncelog.client.gateways import create_packed_producer
+from oncelog.client.gateways import PackedProducer, create_packed_producer, topics_of
 from oncelog.client.network.lookup import partitions_in
 from oncelog.client.rest_calls import rest, topic_path
-from oncelog.core.access import Caller
+from oncelog.core.access import Caller, Right
 from oncelog.core.errors import InvalidArgument, InvariantViolated, ProducerBusy, TopicNotFound
 from oncelog.core.formats.client_token import decode_token
-from oncelog.core.names import TopicName, check_part
+from oncelog.core.names import NamespaceName, TopicName, check_part
 from oncelog.runtime.security import Security
 from oncelog.runtime.tokens import SCHEME
 from oncelog_doors.core.pulsar.message_ids import Start
 from oncelog_doors.core.pulsar.openings import NO_TOKEN
 from oncelog_doors.core.pulsar.subscribing import Subscription
-from oncelog_doors.core.pulsar.verdicts import TopicRules
+from oncelog_doors.core.pulsar.topic_lists import NamedTopic
 from oncelog_doors.core.shared.lookup_rights import may_create, require_creation
+from oncelog_doors.core.shared.reading_rights import require_right
+from oncelog_doors.core.shared.window_shares import WindowShares
+from oncelog_doors.log_client.client_policies import RulesOfTopic, policies_of
 from oncelog_doors.log_client.client_producer import ClientProducer
 from oncelog_doors.log_client.log_consumer import LogConsumer, open_log_consumer
 from oncelog_doors.log_client.log_reader import LogReader, open_log_reader
+from oncelog_doors.log_client.namespace_answers import NamespaceAnswers
 from oncelog_doors.log_client.namespace_grants import Grants, NamespaceGrants
 from oncelog_doors.log_client.rights import Rights
 from oncelog_doors.log_client.stored_contents import StoredContents
+from oncelog_doors.log_client.topic_schemas import TopicSchemas
 from oncelog_doors.pulsar.ports import ConsumerCallbacks, ProvedCaller
 
+READERS_BYTES = 256 * 1024 * 1024
 #: Of reading the rights of a namespace. Clients wait 30 s for a look-up, and repeat it.
 _RIGHTS_TIMEOUT_MS = 10_000
 _CREATION_TIMEOUT_MS = 10_000
+#: Of a list of topics: a service reads a record for each of them.
+_LIST_TIMEOUT_MS = 20_000
 
 
 class SdkCluster:
-    """client: with a token of a superuser, if the cluster wants tokens. batch_bytes_max: the owners' setting."""
+    """client: with a token of a superuser, if the cluster wants tokens. batch_bytes_max: the owners' setting.
+    readers_bytes: what all readers together may hold ready, about."""
 
-    def __init__(self, client: AsyncClient, security: Security, *, batch_bytes_max: int) -> None:
+    def __init__(
+        self, client: AsyncClient, security: Security, *, batch_bytes_max: int, readers_bytes: int = READERS_BYTES
+    ) -> None:
         self._client, self._security = client, security
         self._batch_bytes_max = batch_bytes_max
         self._grants = NamespaceGrants(self._ask_for_grants)
+        self._windows = WindowShares(readers_bytes)
+        self.schemas = TopicSchemas(client, self._grants)
+        self._lists = NamespaceAnswers(self._ask_for_topics, keeps=False)
 
     @property
     def authentication(self) -> bool:
@@ -52,6 +68,10 @@ class SdkCluster:
     @property
     def batch_bytes_max(self) -> int:
         return self._batch_bytes_max
+
+    @property
+    def read_ahead_bytes(self) -> int:
+        return self._windows.total_bytes
 
     async def caller_of(self, token: str, address: str) -> ProvedCaller:
         authenticator = self._security.authenticator
@@ -88,6 +108,15 @@ class SdkCluster:
         grants: Grants = await rest(self._client, "GET", path, timeout_ms=_RIGHTS_TIMEOUT_MS)
         return grants
 
+    async def topics_of(self, namespace: NamespaceName, caller: Caller) -> Sequence[NamedTopic]:
+        if not caller.superuser:
+            require_right(caller, await self._grants.of(str(namespace)), namespace, Right.CONSUME)
+        return await self._lists.of(str(namespace))
+
+    async def _ask_for_topics(self, namespace: str) -> Sequence[NamedTopic]:
+        found = await topics_of(self._client, namespace, timeout_ms=_LIST_TIMEOUT_MS)
+        return [NamedTopic(*each) for each in found]
+
     async def open_producer(
         self,
         topic: TopicName,
@@ -98,23 +127,29 @@ class SdkCluster:
         epoch: int | None,
         wanted: Callable[[], None],
     ) -> ClientProducer:
-        try:
-            producer = await create_packed_producer(
+        async def opened(on_conflict: Literal["fence", "refuse"]) -> PackedProducer:
+            return await create_packed_producer(
                 self._client,
                 str(topic),
                 producer_name=name,
                 token=token if _is_ours(token) else NO_TOKEN,
                 epoch=epoch,
                 on_behalf_of=caller,
-                on_conflict="refuse",
+                on_conflict=on_conflict,
                 wanted=wanted,
             )
+
+        try:
+            producer = await opened("refuse")
         except ProducerBusy as error:
-            # The SDK's own sentence names an argument that clients of Pulsar do not have.
-            message = f"another instance of producer {name!r} is connected: close it, or use another producer name"
-            raise ProducerBusy(message) from error
-        contents = StoredContents(self._client, str(topic), network_of(self._client).background)
-        return ClientProducer(producer, TopicRules(), contents)
+            if not (await policies_of(self._client, topic)).new_instance_fences:
+                # The SDK's own sentence names an argument that clients of Pulsar do not have.
+                message = f"another instance of producer {name!r} is connected: close it, or use another producer name"
+                raise ProducerBusy(message) from error
+            producer = await opened("fence")
+        tasks = network_of(self._client).background
+        rules = RulesOfTopic(partial(policies_of, self._client, topic))
+        return ClientProducer(producer, rules, StoredContents(self._client, str(topic), tasks), tasks)
 
     async def ensure_subscription(self, topic: TopicName, caller: Caller, name: str) -> None:
         creates = await Rights(caller, topic, self._grants).check(may_create=True)
@@ -124,7 +159,8 @@ class SdkCluster:
         await rest(self._client, "PUT", path, start, may_exist=True, timeout_ms=_CREATION_TIMEOUT_MS)
 
     async def open_reader(self, topic: TopicName, caller: Caller, start: Start, *, may_create: bool) -> LogReader:
-        return await open_log_reader(self._client, Rights(caller, topic, self._grants), start, may_create=may_create)
+        rights = Rights(caller, topic, self._grants)
+        return await open_log_reader(self._client, rights, start, self._windows, may_create=may_create)
 
     async def open_consumer(
         self,
@@ -139,7 +175,7 @@ class SdkCluster:
     ) -> LogConsumer:
         rights = Rights(caller, topic, self._grants)
         return await open_log_consumer(
-            self._client, rights, name, consumer_name, subscription, callbacks, may_create=may_create
+            self._client, rights, name, consumer_name, subscription, callbacks, self._windows, may_create=may_create
         )
 
 

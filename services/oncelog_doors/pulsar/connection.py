@@ -17,11 +17,10 @@ from typing import cast
 
 from oncelog.core.access import UNCHECKED, Caller
 from oncelog.core.errors import InvalidArgument, OncelogError
-from oncelog.core.names import TopicName
 from oncelog_doors.core.pulsar.connecting import Admitted, Connect, admission, message_bytes_max, token_of
 from oncelog_doors.core.pulsar.families import ClientFamily, family_of
 from oncelog_doors.core.pulsar.liveness import Drop, Liveness, LivenessEffect, SayAlive, WritePing
-from oncelog_doors.core.pulsar.names import has_no_partitions, producer_name_of, topic_of
+from oncelog_doors.core.pulsar.names import producer_name_of, topic_of
 from oncelog_doors.core.pulsar.openings import ProducerRequest
 from oncelog_doors.core.pulsar.send_budget import BudgetEffect, ProducerKey
 from oncelog_doors.core.pulsar.server_errors import Refusal, ServerError, refusal_of
@@ -41,8 +40,10 @@ from oncelog_doors.pulsar.not_offered import declined, is_not_offered
 from oncelog_doors.pulsar.paced_requests import PacedRequests
 from oncelog_doors.pulsar.ports import Holder, ProvedCaller
 from oncelog_doors.pulsar.producer_slot import ProducerSlot
+from oncelog_doors.pulsar.schema_checks import SchemaChecks, schema_of
 from oncelog_doors.pulsar.token_watch import TokenWatch
-from oncelog_doors.wire.pulsar_commands_pb2 import AuthResponse, Command, GetPartitions, Lookup, Ping, Pong, Producer
+from oncelog_doors.pulsar.topic_requests import TopicRequests
+from oncelog_doors.wire.pulsar_commands_pb2 import AuthResponse, Command, Lookup, Ping, Pong, Producer
 from oncelog_doors.wire.pulsar_values_pb2 import BrokerEntry
 
 _LOG = logging.getLogger(__name__)
@@ -54,13 +55,11 @@ UNSENT_BYTES_MAX = 1024 * 1024
 #: How long a connection that ends may still send what was written to it.
 CLOSING_MS = 5_000
 PRODUCERS_MAX = 1000
-#: Look-ups of one connection without an answer of the cluster.
-LOOKUPS_MAX = 100
-_REQUESTS_LATER = {"get_topics", "get_schema", "get_or_create_schema"}
 
 
 class Connection(asyncio.Protocol):
-    """It has the forms of `producer_slot.Surroundings` and `entry_sender.ConsumerSurroundings`."""
+    """It has the forms of `producer_slot.Surroundings`, `entry_sender.ConsumerSurroundings`, `topic_requests.Asking`
+    and `schema_checks.Checking`."""
 
     def __init__(self, home: Home) -> None:
         self.home = home
@@ -72,10 +71,11 @@ class Connection(asyncio.Protocol):
         self.peer = self.address = ""
         self._role: str | None = None
         self._is_admitted = self._spoke = self._is_connected = self._draining = False
-        self._lookup_count = 0
         self.slots: dict[int, ProducerSlot] = {}
         self.wants_broker_entry = False
         self.consumers = Consumers(self)
+        self._topics = TopicRequests(self)
+        self._checks = SchemaChecks(self, partial(self.consumers.handle, "subscribe"))
         self._reader = FrameReader()
         self._admitted: Admitted | None = None
         self._paced = PacedRequests(self, self.timers, home.pace)
@@ -223,21 +223,19 @@ class Connection(asyncio.Protocol):
                     slot.close_by_client(body.request_id)
             case "lookup":
                 self._paced.take(self._pace_of(name), partial(self._locate, body))
-            case "get_partitions":
-                self._paced.take(self._pace_of(name), partial(self._look_up, body))
+            case _ if self._topics.handles(name):
+                self._paced.take(self._pace_of(name), partial(self._topics.handle, name, body))
             case "auth_response":
                 self._renew_token(body)
             case "subscribe":
                 opens = ("consumer", body.consumer_id)
-                self._paced.take(self._pace_of(name), partial(self.consumers.handle, name, body), opens=opens)
+                self._paced.take(self._pace_of(name), partial(self._checks.subscribe, body), opens=opens)
             case "close_consumer":
                 self._paced.forget(("consumer", body.consumer_id))
+                self._checks.forget(body.consumer_id)
                 self.consumers.handle(name, body)
             case _ if self.consumers.handles(name):
                 self.consumers.handle(name, body)
-            case _ if name in _REQUESTS_LATER:
-                sentence = f"{name} is not offered yet: this door has producers and consumers"
-                self.write(replies.error(body.request_id, Refusal(ServerError.NOT_ALLOWED_ERROR, sentence)))
             case _ if is_not_offered(name):
                 answer = declined(name, body)
                 if answer is not None:
@@ -344,28 +342,6 @@ class Connection(asyncio.Protocol):
     def _locate(self, asked: Lookup) -> None:
         self.write(replies.located(asked.request_id))
 
-    def _look_up(self, asked: GetPartitions) -> None:
-        request_id, may_create, topic = asked.request_id, asked.may_create, topic_of(asked.topic)
-        if isinstance(topic, Refusal):
-            self.write(replies.partitions_failed(request_id, topic))
-        elif has_no_partitions(topic):
-            self.write(replies.partitions(request_id, 0))
-        else:
-            self._lookup_count += 1
-            if self._lookup_count >= LOOKUPS_MAX:
-                self.hold("look-ups")
-            self.tasks.start(self._count_partitions(request_id, topic, may_create), what=f"a look-up of {topic}")
-
-    async def _count_partitions(self, request_id: int, topic: TopicName, may_create: bool) -> None:
-        try:
-            count = await self.cluster.partitions(topic, self.caller, may_create=may_create)
-        except OncelogError as error:
-            self.write(replies.partitions_failed(request_id, refusal_of(error)))
-        else:
-            self.write(replies.partitions(request_id, count))
-        self._lookup_count -= 1
-        self.release("look-ups")
-
     def _open_producer(self, asked: Producer) -> None:
         topic, name = topic_of(asked.topic), producer_name_of(asked.name)
         refusal = next((each for each in (topic, name) if isinstance(each, Refusal)), None)
@@ -388,6 +364,7 @@ class Connection(asyncio.Protocol):
         slot = ProducerSlot(
             self, ProducerKey(self.number, self.home.next_opening()), topic, name, request,
             producer_id=asked.producer_id, request_id=asked.request_id, subscription=asked.initial_subscription,
+            schema=schema_of(asked.schema) if asked.HasField("schema") else None,
         )  # fmt: skip
         self.slots[asked.producer_id] = slot
         slot.begin()
@@ -465,6 +442,7 @@ class Connection(asyncio.Protocol):
         """Nothing of the client is handled any more."""
         self._closed = True
         self._paced.close()
+        self._checks.close()
         if self._token is not None:
             self._token.close()
 

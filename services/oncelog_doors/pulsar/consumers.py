@@ -235,5 +235,5 @@ def _subscription_request(asked: Subscribe) -> SubscriptionRequest:
         from_first=asked.initial_position == Subscribe.EARLIEST,
         rollback_s=asked.start_rollback,
         priority=asked.priority_level,
-        properties={each.name: each.value for each in asked.subscription_properties},
+        properties={each.key: each.value for each in asked.subscription_properties},
     )

@@ -22,12 +22,20 @@ class DoorCounts:
         self.producers_closed = 0
         #: connections beyond a limit, or from an address that has failed too often
         self.connections_refused = 0
+        #: of readers and consumers, repeated ones too
+        self.messages_out = self.bytes_out = 0
         #: ids that were acknowledged, and name nothing that their consumer holds
         self.acks_ignored = 0
-        #: entries that a client could not read, or that could not be made for it
+        #: entries that a client could not read, or that no client can be sent: damaged ones, messages in chunks. One
+        #: that is tried again counts again.
         self.undeliverable = 0
         #: {name of an error code: answers with it}
         self.refusals: Counter[str] = Counter()
+
+    def delivered(self, messages: int, size: int) -> None:
+        """An entry was sent to a client. size: bytes of the entry."""
+        self.messages_out += messages
+        self.bytes_out += size
 
     def written(self, answer: Command) -> None:
         """A client gets this answer."""

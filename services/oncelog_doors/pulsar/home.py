@@ -1,7 +1,7 @@
 """What all connections of one door share: limits, time, tasks, and the graceful end."""
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sized
 from typing import Protocol, assert_never
 
 from oncelog.runtime.tasks import BackgroundTasks
@@ -27,6 +27,10 @@ class OpenConnection(Protocol):
     @property
     def slots(self) -> Mapping[int, ProducerSlot]:
         """{producer id: producer}"""
+
+    @property
+    def consumers(self) -> Sized:
+        """Readers and consumers."""
 
     @property
     def holds(self) -> frozenset[str]:
@@ -130,3 +134,7 @@ class Home:
     @property
     def producer_count(self) -> int:
         return sum(len(connection.slots) for connection in self.connections.values())
+
+    @property
+    def consumer_count(self) -> int:
+        return sum(len(connection.consumers) for connection in self.connections.values())

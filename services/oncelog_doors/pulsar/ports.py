@@ -10,10 +10,12 @@ from oncelog.core.access import Caller
 from oncelog.core.acks.changes import IndexRange
 from oncelog.core.errors import OncelogError
 from oncelog.core.ids import Position, SeekEpoch, SequenceId
-from oncelog.core.names import TopicName
+from oncelog.core.names import NamespaceName, TopicName
 from oncelog_doors.core.pulsar.deliveries import Delivery, RawBatch
 from oncelog_doors.core.pulsar.message_ids import DeliveredId, Start
+from oncelog_doors.core.pulsar.schemas import Schema
 from oncelog_doors.core.pulsar.subscribing import Subscription
+from oncelog_doors.core.pulsar.topic_lists import NamedTopic
 from oncelog_doors.core.pulsar.verdicts import Ids, Rejected, Verdict
 
 #: Called once, on the event loop. None: the producer has ended, and nothing is known of the batch.
@@ -178,8 +180,37 @@ class ProvedCaller(NamedTuple):
     ends_in_ms: int | None = None
 
 
+class FoundSchema(NamedTuple):
+    """schema: as its client has sent it."""
+
+    version: bytes
+    schema: bytes
+
+
+class SchemasPort(Protocol):
+    """The schemas of topics. The partitions of a topic have them together. All raise PermissionDenied, and
+    OncelogError."""
+
+    async def store(self, topic: TopicName, caller: Caller, schema: Schema) -> bytes:
+        """The version of a schema, which is stored if it is new. Raises IncompatibleSchema, LimitReached,
+        TopicNotFound."""
+
+    async def compare(self, topic: TopicName, caller: Caller, schema: Schema) -> None:
+        """Raises IncompatibleSchema if the topic has schemas of another type."""
+
+    async def find(self, topic: TopicName, caller: Caller, version: bytes | None) -> FoundSchema:
+        """version: None: the newest. Raises NotFound."""
+
+
 class ClusterPort(Protocol):
     """The cluster, for all connections of a door."""
+
+    @property
+    def schemas(self) -> SchemasPort: ...
+
+    @property
+    def read_ahead_bytes(self) -> int:
+        """What all readers together may hold ready."""
 
     @property
     def authentication(self) -> bool:
@@ -194,6 +225,10 @@ class ClusterPort(Protocol):
 
     async def partitions(self, topic: TopicName, caller: Caller, *, may_create: bool) -> int:
         """0: the topic is not partitioned. Raises OncelogError."""
+
+    async def topics_of(self, namespace: NamespaceName, caller: Caller) -> Sequence[NamedTopic]:
+        """The topics of a namespace, without their partitions, as they are after this call. Raises PermissionDenied for
+        a caller that may not read them, and OncelogError."""
 
     async def open_producer(
         self,

@@ -27,6 +27,7 @@ from oncelog_doors.core.pulsar.openings import (
     Refuse,
     Succeed,
 )
+from oncelog_doors.core.pulsar.schemas import Schema
 from oncelog_doors.core.pulsar.send_budget import BudgetEffect, ProducerKey, SendBudget
 from oncelog_doors.core.pulsar.sends import CloseProducer, SendEffect, Sends, WriteReceipt, WriteSendError
 from oncelog_doors.core.pulsar.verdicts import Ids, Rejected, Verdict, rejection_of_kind, rejection_of_numbers
@@ -81,6 +82,7 @@ class ProducerSlot:
         producer_id: int,
         request_id: int,
         subscription: str = "",
+        schema: Schema | None = None,
     ) -> None:
         """subscription: is to be there before the first message is; empty: none."""
         self.key = key
@@ -89,6 +91,8 @@ class ProducerSlot:
         self._around = around
         self._name = name
         self._request_id = request_id
+        self._schema = schema
+        self._schema_version = b""
         self._token = request.token
         self._subscription = "" if request.token else subscription
         self._opening = ProducerOpening(request, around.family, around.timers.now_ms())
@@ -124,7 +128,7 @@ class ProducerSlot:
                     self._stop_waiting()
                     self._token = effect.token
                     self._sends = Sends(self._around.family)
-                    self._around.write(replies.producer_success(self._request_id, effect))
+                    self._around.write(replies.producer_success(self._request_id, effect, self._schema_version))
                 case Refuse():
                     self._around.write(replies.error(self._request_id, effect.refusal))
                     self._end(gives_up_name=False)
@@ -136,6 +140,9 @@ class ProducerSlot:
         try:
             if self._subscription:
                 await around.cluster.ensure_subscription(self.topic, around.caller, self._subscription)
+            # First: a producer whose schema is refused takes the name from no other one.
+            if self._schema is not None:
+                self._schema_version = await around.cluster.schemas.store(self.topic, around.caller, self._schema)
             port = await around.cluster.open_producer(
                 self.topic, around.caller, name=self._name, token=ask.token, epoch=ask.epoch, wanted=self._wanted
             )

@@ -103,7 +103,11 @@ class ReaderSlot:
         taken: Any | None = port.take()
         if taken is None:
             return None
-        return await self._sender.ready(port.size_of(taken), lambda bytes_max: port.prepare(taken, bytes_max))
+        try:
+            return await self._sender.ready(port.size_of(taken), lambda bytes_max: port.prepare(taken, bytes_max))
+        except OncelogError:
+            self._around.counts.undeliverable += 1
+            raise
 
     # --- what the client sends ----------------------------------------------------------------------------------------
 

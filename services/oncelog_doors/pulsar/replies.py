@@ -11,9 +11,11 @@ from oncelog_doors.core.pulsar.openings import Succeed
 from oncelog_doors.core.pulsar.sends import WriteReceipt, WriteSendError
 from oncelog_doors.core.pulsar.server_errors import Refusal, ServerError, without_error_names
 from oncelog_doors.core.pulsar.token_life import REFRESH
+from oncelog_doors.core.pulsar.topic_lists import TopicList
 from oncelog_doors.pulsar.commands import command
+from oncelog_doors.pulsar.ports import FoundSchema
 from oncelog_doors.wire import pulsar_commands_pb2 as pb
-from oncelog_doors.wire.pulsar_values_pb2 import AuthData, BrokerEntry, FeatureFlags, MessageId
+from oncelog_doors.wire.pulsar_values_pb2 import AuthData, BrokerEntry, FeatureFlags, MessageId, Schema
 
 #: In a command that answers no request.
 NO_REQUEST = 2**64 - 1
@@ -80,14 +82,42 @@ def partitions_failed(request_id: int, refusal: Refusal) -> pb.Command:
     )
 
 
-def producer_success(request_id: int, opened: Succeed) -> pb.Command:
-    """An empty version of a schema is "no schema" for clients."""
+def topics(request_id: int, found: TopicList) -> pb.Command:
+    """Not filtered: the client applies its pattern itself."""
+    return command(
+        topics=pb.Topics(
+            request_id=request_id, topics=found.names, filtered=False, hash=found.hash, changed=found.changed
+        )
+    )
+
+
+def schema_found(request_id: int, found: FoundSchema) -> pb.Command:
+    schema = Schema.FromString(found.schema)
+    return command(schema_found=pb.SchemaFound(request_id=request_id, schema=schema, version=found.version))
+
+
+def schema_not_found(request_id: int, refusal: Refusal) -> pb.Command:
+    sentence = without_error_names(refusal.sentence)
+    return command(schema_found=pb.SchemaFound(request_id=request_id, error=refusal.code, message=sentence))
+
+
+def schema_stored(request_id: int, version: bytes) -> pb.Command:
+    return command(schema_stored=pb.SchemaStored(request_id=request_id, version=version))
+
+
+def schema_not_stored(request_id: int, refusal: Refusal) -> pb.Command:
+    sentence = without_error_names(refusal.sentence)
+    return command(schema_stored=pb.SchemaStored(request_id=request_id, error=refusal.code, message=sentence))
+
+
+def producer_success(request_id: int, opened: Succeed, schema_version: bytes) -> pb.Command:
+    """schema_version: empty for a producer without a schema."""
     return command(
         producer_success=pb.ProducerSuccess(
             request_id=request_id,
             name=opened.name,
             last_sequence_id=opened.last_sequence_id,
-            schema_version=b"",
+            schema_version=schema_version,
             topic_epoch=opened.token,
         )
     )

@@ -54,6 +54,7 @@ def retention(minutes: int, size_mb: int) -> dict[str, int]:
         ("public/orders producer-lease-expiry 366d", f"{NAMESPACE}/producerLeaseExpiry", 31_622_400, "366d"),
         ("public/x max-known-producers-per-namespace 5", f"{OTHER}/maxKnownProducersPerNamespace", 5, ""),
         ("public/default/new max-known-producers-per-topic none", f"{TOPIC}/maxKnownProducersPerTopic", 0, "none"),
+        ("public/default/new pulsar-accept-other-content on", f"{TOPIC}/pulsarAcceptOtherContent", True, "on"),
         ("public/default/new ack-state-bytes-max 64M", f"{TOPIC}/ackStateBytesMax", 64 << 20, "64M"),
     ],
 )  # fmt: skip
@@ -100,7 +101,7 @@ def test_all_policies_of_a_place_are_shown(rest: RecordingServer) -> None:
         for name, row in TABLE.items():
             last = "deduplicationEnabled" if (base, name) == (TOPIC, "deduplication") else row.rest
             rest.answers[f"{base}/{last}?applied=true"] = (200, {"value": samples[name], "source": "default"})
-    for place, count in (("cluster", len(TABLE)), ("public/orders", len(TABLE)), ("public/default/new", 11)):
+    for place, count in (("cluster", len(TABLE)), ("public/orders", len(TABLE)), ("public/default/new", 15)):
         code, output, errors = admin(rest, "policy", "show", place)
         lines = output.splitlines()
         assert (code, errors, lines[0].split(), len(lines)) == (0, "", ["policy", "value", "from"], count + 1)

@@ -44,12 +44,14 @@ def described() -> dict[str, set[str]]:
     return {path: {method.upper() for method in methods} for path, methods in paths.items()}
 
 
-#: Policies whose requests are the same at every level: the page shows each of them at one level.
+#: Policies whose requests are the same at every level: the page shows each of them at one level, and one of the
+#: switches for clients of Pulsar.
 LEVELS = re.compile(
     r"^/admin/v2/(?:clusters|namespaces|persistent)/.*/"
     r"(retention|messageTTL|backlogQuota|dispatcherPauseOnAckStatePersistent|maxUnackedRangesToPersist|ackStateBytesMax"
     r"|assignedProducerExpiry|chosenProducerExpiry|producerLeaseExpiry"
-    r"|maxKnownProducersPerTopic|maxKnownProducersPerNamespace)$"
+    r"|maxKnownProducersPerTopic|maxKnownProducersPerNamespace"
+    r"|pulsar)(?:NewInstanceFences|AcceptStale|AcceptOtherContent|RefuseUnverified)?$"
 )
 
 

@@ -5,6 +5,7 @@ resends what is pending, fails one message and goes on, and ends for a newer ins
 """
 
 import asyncio
+import re
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Any, TypeVar
@@ -12,6 +13,7 @@ from typing import Any, TypeVar
 import pulsar
 import pytest
 
+from oncelog_doors.core.pulsar.topic_lists import NamedTopic
 from oncelog_doors.pulsar.door import PulsarDoor
 from oncelog_doors.pulsar.home import Home
 from oncelog_doors.pulsar.ports import LoopTimers
@@ -169,3 +171,18 @@ async def test_name_is_assigned_and_given_back() -> None:
             name = opened.producer_name()
             assert name == "assigned-0"
         assert list(doors.cluster.topic("public/default/orders").names) == [name]
+
+
+@pytest.mark.asyncio
+async def test_pattern_is_applied_by_the_client() -> None:
+    """It takes partitions for their topic, and looks that up. If no topic fits, it subscribes to none."""
+    async with running() as doors:
+        doors.cluster.listed = [NamedTopic("public/default/orders"), NamedTopic("public/default/lines", 3)]
+        client = await threaded(doors.client)
+        await threaded(client.subscribe, re.compile("persistent://public/default/nothing-.*"), "billing")
+        assert doors.cluster.asked == ["public/default"]
+        subscribing = threaded(client.subscribe, re.compile("persistent://public/default/li.*"), "billing")
+        # Whether it may subscribe is another matter.
+        await asyncio.gather(subscribing, return_exceptions=True)
+        assert set(doors.cluster.asked) == {"public/default", "public/default/lines"}
+        await threaded(client.close)

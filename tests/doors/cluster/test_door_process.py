@@ -14,18 +14,21 @@ import pytest
 
 import oncelog
 from oncelog.runtime.tls.certificates import KeyPair, new_certificate
+from oncelog_doors.core.shared.window_shares import BYTES_MAX
 from tests.cluster.cluster_fixture import Cluster
 from tests.cluster.commands import environment
+from tests.cluster.until import until
 from tests.contract.process.security_world import token
 from tests.doors.cluster.conftest import NAMES, NewDoor
 from tests.doors.cluster.door_program import DEADLINE_S, DoorProgram, connect, trusting
-from tests.doors.pulsar.bytes_of_clients import PING, command, frame
+from tests.doors.pulsar.bytes_of_clients import CONNECT, FLOW, PING, SUBSCRIBE, body, command, frame
 from tests.doors.pulsar.raw_client import RawClient, producer, raw_client, send
 
-PARTITIONS = 21
+PARTITIONS, GET_TOPICS = 21, 32
 EPOCH, TOKEN = 8, 11
 UNAUTHENTICATED, UNAUTHORIZED, BUSY = 3, 4, 16
 PONG = 19
+EARLIEST = body((1, 2**64 - 1), (2, 2**64 - 1))
 LOOKED_UP, TOPIC_NOT_FOUND = 0, 11
 PING_FRAME = frame(command(PING))
 
@@ -34,10 +37,23 @@ def topic(name: str) -> bytes:
     return f"persistent://public/default/{name}".encode()
 
 
+def proof(role: str) -> tuple[tuple[int, bytes], ...]:
+    """Fields of CONNECT."""
+    return (5, b"token"), (3, token(role).encode())
+
+
 async def look_up(client: RawClient, name: str, *, may_create: bool = True) -> tuple[int, int]:
     """(partitions, error)"""
     found = await client.answer(frame(command(PARTITIONS, (1, topic(name)), (2, 5), (6, int(may_create)))))
     return found.partitions, found.error
+
+
+async def listed(client: RawClient) -> set[str]:
+    """The topics that begin with "listed", or the code of the error."""
+    found = await client.answer(frame(command(GET_TOPICS, (1, 9), (2, b"public/default"))))
+    if found.DESCRIPTOR.name == "Error":
+        return {str(found.error)}
+    return {each.rpartition("/")[2] for each in found.topics if "/listed" in each}
 
 
 async def stored(cluster: Cluster, files: Path, name: str, count: int) -> list[tuple[str | None, int, bytes]]:
@@ -126,6 +142,36 @@ async def test_second_instance_of_a_name_is_busy(door: DoorProgram) -> None:
 
 
 @pytest.mark.asyncio
+async def test_policies_of_a_topic_decide(cluster: Cluster, door: DoorProgram) -> None:
+    """Who has a name, and what becomes of ids that were never stored or are stored with another content. The producer
+    that is open follows a change within seconds."""
+    path = "/admin/v2/persistent/public/default/policies"
+    async with raw_client(door.port()) as first, raw_client(door.port()) as second:
+        for client in (first, second):
+            await client.answer(frame(command(CONNECT, (1, b"Pulsar-Java-v4.0.7"), (4, 20), *proof("importer"))))
+        await first.open_producer(topic=topic("policies"), name=b"one")
+        (await cluster.request("POST", f"{path}/pulsarNewInstanceFences", json=True)).raise_for_status()
+        second.write(producer(topic=topic("policies"), name=b"one"))
+        assert (await first.read()).name == "ping"
+        first.write(frame(command(PONG)))
+        assert (await second.read()).command.producer_success.name == "one"
+        assert (await first.read()).name == "close_producer"
+        (await cluster.request("POST", f"{path}/pulsarAcceptOtherContent", json=True)).raise_for_status()
+        for number in (5, 9):
+            await second.answer(send(number, producer_name=b"one"))
+        changed = await second.answer(send(5, b"another", producer_name=b"one"))
+        assert (changed.sequence_id, changed.message_id.ledger_id) == (5, 2**64 - 1)
+        stale = await second.answer(send(7, producer_name=b"one"))
+        assert (stale.sequence_id, stale.error) == (7, 22)
+        (await cluster.request("POST", f"{path}/pulsarAcceptStale", json=True)).raise_for_status()
+
+        async def accepted() -> bool:
+            return bool((await second.answer(send(7, producer_name=b"one"))).DESCRIPTOR.name == "SendReceipt")
+
+        await until(accepted, DEADLINE_S)
+
+
+@pytest.mark.asyncio
 async def test_partitions_are_those_of_the_topic(cluster: Cluster, door: DoorProgram) -> None:
     """The client then uses each by its name."""
     path = "/admin/v2/persistent/public/default/parted/partitions"
@@ -136,6 +182,22 @@ async def test_partitions_are_those_of_the_topic(cluster: Cluster, door: DoorPro
         assert await look_up(client, "parted-partition-2") == (0, LOOKED_UP)
         assert (await client.open_producer(topic=topic("parted-partition-2"))).name == "importer"
         assert (await client.open_producer(producer_id=2, topic=topic("parted"))).error
+
+
+@pytest.mark.asyncio
+async def test_topics_are_listed_for_a_role_that_may_read_them(cluster: Cluster, door: DoorProgram) -> None:
+    """As they are after the request; a partitioned one as all of its partitions, used or not."""
+    path = "/admin/v2/persistent/public/default/listed-parted/partitions"
+    (await cluster.request("PUT", path, json=2)).raise_for_status()
+    async with raw_client(door.port()) as importer, raw_client(door.port()) as billing:
+        await connect(importer, token("importer"))
+        await connect(billing, token("billing"))
+        assert await listed(importer) == {str(UNAUTHORIZED)}
+        parts = {"listed-parted-partition-0", "listed-parted-partition-1"}
+        assert await listed(billing) == parts
+        assert await look_up(importer, "listed-one") == (0, LOOKED_UP)
+        await importer.open_producer(topic=topic("listed-parted-partition-1"))
+        assert await listed(billing) == parts | {"listed-one"}
 
 
 @pytest.mark.asyncio
@@ -160,13 +222,23 @@ async def test_client_goes_on_at_another_door(cluster: Cluster, new_door: NewDoo
 @pytest.mark.asyncio
 async def test_health_port_tells_what_the_door_does(door: DoorProgram) -> None:
     """Ready once the cluster has answered; the numbers are those of its clients."""
-    async with raw_client(door.port()) as client, httpx.AsyncClient(trust_env=False) as http:
+    async with (
+        raw_client(door.port()) as client,
+        raw_client(door.port()) as reader,
+        httpx.AsyncClient(trust_env=False) as http,
+    ):
+        await connect(reader, token("root"))
         url = f"http://{door.serving['health']}"
         assert (await http.get(f"{url}/readyz")).status_code == 200
         await connect(client, token("importer"))
         await client.open_producer(topic=topic("counted"))
         await client.answer(send(1))
         await client.open_producer(producer_id=2, topic=b"non-persistent://public/default/x")
+        reading = ((2, b"r"), (3, 0), (5, 50), (8, 0), (9, EARLIEST), (15, 0))
+        for number, name in ((1, "counted"), (2, "missing")):  # the second one is refused, and holds nothing
+            await reader.answer(frame(command(SUBSCRIBE, (1, topic(name)), (4, number), *reading)))
+        reader.write(frame(command(FLOW, (1, 1), (2, 10))))
+        assert (await reader.read()).name == "message"
         metrics = (await http.get(f"{url}/metrics")).text
     numbers = {
         line.rpartition(" ")[0]: float(line.rpartition(" ")[2]) for line in metrics.splitlines() if line[0] != "#"
@@ -177,6 +249,11 @@ async def test_health_port_tells_what_the_door_does(door: DoorProgram) -> None:
     assert numbers["oncelog_door_receipts_total"] >= 1
     assert numbers['oncelog_door_refusals_total{reason="not_allowed_error"}'] >= 1
     assert "oncelog_door_kept_bytes" in numbers
+    assert numbers["oncelog_door_consumers"] == 1
+    assert numbers["oncelog_door_read_ahead_bytes"] == BYTES_MAX
+    assert numbers["oncelog_door_messages_out_total"] >= 1
+    assert numbers["oncelog_door_bytes_out_total"] > 10
+    assert numbers["oncelog_door_undeliverable_entries_total"] == 0
 
 
 @pytest.mark.asyncio

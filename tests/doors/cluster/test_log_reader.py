@@ -12,6 +12,7 @@ from oncelog.core.errors import CorruptEntry, PermissionDenied, ReaderClosed, Se
 from oncelog.core.names import TopicName
 from oncelog.runtime.tasks import BackgroundTasks
 from oncelog_doors.log_client.log_reader import LogReader
+from oncelog_doors.log_client.namespace_answers import NamespaceAnswers
 from oncelog_doors.log_client.namespace_grants import Grants, NamespaceGrants
 from oncelog_doors.log_client.rights import Rights
 from tests.cluster.until import until
@@ -52,7 +53,13 @@ class World:
         self.tasks = BackgroundTasks()
         self.entries = Entries(WholeEntry(StoredBatch(raw.entry, raw.batch, memoryview(raw.body)), "importer"))
         self.rights = Rights(caller, TOPIC, NamespaceGrants(self._ask))
-        self.reader = LogReader(cast("EntryReader", self.entries), self.rights, self.tasks, every_s=0.001)
+        self.closed = 0
+        self.reader = LogReader(
+            cast("EntryReader", self.entries), self.rights, self.tasks, every_s=0.001, closed=self._closed
+        )
+
+    def _closed(self) -> None:
+        self.closed += 1
 
     async def _ask(self, namespace: str) -> Grants:
         assert namespace == "public/default"
@@ -113,6 +120,16 @@ async def test_damage_has_its_place() -> None:
 
 
 @pytest.mark.asyncio
+async def test_reader_gives_its_part_of_memory_back_once() -> None:
+    """When it is closed, however often."""
+    world = World(UNCHECKED, columns([b"a"]))
+    assert world.closed == 0
+    for _ in range(2):
+        world.reader.close()
+    assert world.closed == 1
+
+
+@pytest.mark.asyncio
 async def test_readers_of_a_namespace_ask_once_together() -> None:
     """An answer that was asked for after the call is as good as their own; an older one only where that is said."""
     answered, asked = asyncio.Event(), []
@@ -134,3 +151,34 @@ async def test_readers_of_a_namespace_ask_once_together() -> None:
     assert {str(each.result()) for each in others} == {"{'billing': ['3']}"}
     assert await grants.of("public/default", age_s=3600.0) == {"billing": ["3"]}
     assert await grants.of("public/default") == {"billing": ["4"]}
+
+
+@pytest.mark.asyncio
+async def test_failed_answer_is_for_those_that_wait_alone() -> None:
+    """Later ones ask again. An answer that is not kept is dropped when nothing waits for it."""
+    failing, go_on, asked = [True], asyncio.Event(), []
+
+    async def ask(namespace: str) -> int:
+        asked.append(namespace)
+        await go_on.wait()
+        if failing[0]:
+            raise ServiceUnavailable("no metadata service answers")
+        return len(asked)
+
+    answers = NamespaceAnswers(ask, keeps=False)
+    first = asyncio.ensure_future(answers.of("public/default"))
+    await until(lambda: asked, DEADLINE_S)
+    others = [asyncio.ensure_future(answers.of("public/default")) for _ in range(5)]
+    await asyncio.wait(others, timeout=0)
+    go_on.set()
+    await asyncio.wait([first, *others])
+    assert [type(each.exception()) for each in (first, *others)] == [ServiceUnavailable] * 6
+    assert len(asked) == 2
+    failing[0] = False
+    assert await answers.of("public/default", age_s=3600.0) == 3
+    assert await answers.of("public/default", age_s=3600.0) == 4
+    kept, failing[0] = NamespaceAnswers(ask), True
+    with pytest.raises(ServiceUnavailable):
+        await kept.of("public/default")
+    failing[0] = False
+    assert [await kept.of("public/default", age_s=3600.0) for _ in range(2)] == [6, 6]

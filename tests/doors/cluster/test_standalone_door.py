@@ -4,6 +4,7 @@ import json
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import httpx
 import pytest
 
 from tests.cluster.cluster_fixture import DEADLINE_S, Cluster
@@ -19,7 +20,8 @@ TOPIC = b"persistent://public/default/alone"
 def standalone(tmp_path: Path, free_port: Callable[[], int]) -> Iterator[tuple[Cluster, int]]:
     """A light cluster with a door, and the port of the door."""
     port = free_port()
-    arguments = ["--light", "--port=0", "--http-port=0", f"--pulsar-port={port}"]
+    ports = ["--port=0", "--http-port=0", f"--pulsar-port={port}", f"--pulsar-rest-port={free_port()}"]
+    arguments = ["--light", *ports]
     own = Cluster(tmp_path / "data", arguments, environment())
     try:
         own.start()
@@ -44,11 +46,28 @@ async def test_door_is_one_of_the_processes(standalone: tuple[Cluster, int]) -> 
     status = cluster.status()
     assert status["pulsar_url"] == f"pulsar://127.0.0.1:{port}"
     assert cluster.serving("door-1", "pulsar") == f"127.0.0.1:{port}"
+    async with httpx.AsyncClient(base_url=status["pulsar_rest_url"], trust_env=False) as rest:
+        assert (await rest.get("/admin/v2/tenants")).json() == ["public"]
     assert await published(port, 1) == -1
     await cluster.kill("door-1", once=lambda: True)
     await until(lambda: cluster.processes["door-1"]["restarts"] == 1, DEADLINE_S)
     await cluster.healed()
     assert await published(port, 2) == 1
+
+
+@pytest.mark.asyncio
+async def test_rest_says_that_no_metadata_service_answers(standalone: tuple[Cluster, int]) -> None:
+    """The caller is asked to repeat the request, and is answered once there is one again."""
+    cluster, _ = standalone
+    url = cluster.status()["pulsar_rest_url"]
+    async with httpx.AsyncClient(base_url=url, trust_env=False, timeout=DEADLINE_S) as rest:
+        with cluster.held():
+            await cluster.kill("metadata-1", once=lambda: True)
+            answer = await rest.get("/admin/v2/tenants")
+            assert (answer.status_code, [*answer.json()]) == (503, ["reason"])
+            assert answer.headers["retry-after"] == "1"
+        await cluster.healed()
+        assert (await rest.get("/admin/v2/tenants")).json() == ["public"]
 
 
 @pytest.mark.asyncio

@@ -8,6 +8,7 @@ from typing import NamedTuple
 from oncelog.core.access import Caller
 from oncelog.core.errors import (
     OncelogError,
+    PermissionDenied,
     ProducerBusy,
     ProducerClosed,
     ProducerExpired,
@@ -16,13 +17,15 @@ from oncelog.core.errors import (
     Unauthenticated,
 )
 from oncelog.core.ids import EntryId, LedgerId, Position, SequenceId
-from oncelog.core.names import TopicName, parse_topic
+from oncelog.core.names import NamespaceName, TopicName, parse_topic
 from oncelog_doors.core.pulsar.message_ids import FromFirst, Start
 from oncelog_doors.core.pulsar.subscribing import Subscription
+from oncelog_doors.core.pulsar.topic_lists import NamedTopic
 from oncelog_doors.core.pulsar.verdicts import Ids, Known, Rejected, TopicRules, verdict_on
 from oncelog_doors.pulsar.ports import ConsumerCallbacks, Decided, ProvedCaller
 from tests.doors.pulsar.bytes_of_clients import checksum_matches
 from tests.doors.pulsar.fake_log import FakeLog, FakeReader
+from tests.doors.pulsar.fake_schemas import FakeSchemas
 from tests.doors.pulsar.fake_subscriptions import FakeConsumer, FakeSubscription, attach
 
 
@@ -149,6 +152,10 @@ class FakeCluster:
         self.topics: dict[str, FakeTopic] = {}
         self.logs: dict[str, FakeLog] = {}
         self.partition_counts: dict[str, int] = {}
+        #: of each namespace
+        self.listed: list[NamedTopic] = []
+        self.schemas = FakeSchemas()
+        self.read_ahead_bytes = 0
         self.asked: list[str] = []
         self.batch_bytes_max = 5 * 1024 * 1024
         self.opened: list[FakeProducer] = []
@@ -209,6 +216,14 @@ class FakeCluster:
         if not may_create and str(topic) not in self.topics:
             raise TopicNotFound(f"there is no topic {topic}")
         return self.partition_counts.get(str(topic), 0)
+
+    async def topics_of(self, namespace: NamespaceName, caller: Caller) -> list[NamedTopic]:
+        """Those of `listed`; a role that is called stranger may not see them."""
+        self.asked.append(str(namespace))
+        await self.owner_answers.wait()
+        if caller.role == "stranger":
+            raise PermissionDenied("role stranger has no right to consume")
+        return self.listed
 
     async def open_producer(
         self,

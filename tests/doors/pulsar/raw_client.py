@@ -14,7 +14,7 @@ from oncelog_doors.pulsar.home import Home
 from tests.doors.pulsar.bytes_of_clients import CONNECT, PRODUCER, SEND, body, command, entry, frame
 from tests.doors.pulsar.fake_cluster import FakeCluster
 
-DEADLINE_S = 10.0
+DEADLINE_S = 60.0
 #: When a door of a test begins, nearly.
 WALL_MS = 1_764_000_000_000
 TOPIC = b"persistent://public/default/orders"
@@ -150,7 +150,13 @@ def producer(
     return frame(command(PRODUCER, (1, topic), (2, producer_id), (3, 77), *named, *more))
 
 
-def send(sequence_id: int, value: bytes = b"v", *more: tuple[int, int | bytes], producer_id: int = 1) -> bytes:
+def send(
+    sequence_id: int,
+    value: bytes = b"v",
+    *more: tuple[int, int | bytes],
+    producer_id: int = 1,
+    producer_name: bytes = b"importer",
+) -> bytes:
     """One message. more: fields of SEND."""
-    metadata = body((1, b"importer"), (2, sequence_id), (3, 1))
+    metadata = body((1, producer_name), (2, sequence_id), (3, 1))
     return frame(command(SEND, (1, producer_id), (2, sequence_id), *more), entry(metadata, value))

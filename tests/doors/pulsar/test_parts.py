@@ -152,14 +152,14 @@ def test_messages_of_another_entry_are_a_fault_of_the_caller(messages: list[int]
         part_of(stored(columns([b"x", b"y", b"z"])), ranges(messages), BYTES_MAX)
 
 
-@pytest.mark.parametrize("damaged", [b"\x00\x00\x00\xff", b"\x00\x00\x00\x04\x18\xff\x7f\x08"])
+@pytest.mark.parametrize("damaged", [b"\x00\x00\x00\xff", b"\x00\x00\x00\x03\x18\xff\x7f"])
 def test_entries_that_contradict_themselves_are_an_error(damaged: bytes) -> None:
     """Sizes that reach beyond the entry: of the metadata of a message, and of its value."""
     entry = client_entry([1, 2, 3])
     at = 10 + int.from_bytes(entry[6:10])
     broken = entry[:at] + damaged + entry[at + len(damaged) :]
     with pytest.raises(InvalidBatch):
-        part_of(stored(of_client(broken, [1, 2, 3])), ranges([100, 101]), BYTES_MAX)
+        part_of(stored(of_client(broken, [1, 2, 3])), ranges([100]), BYTES_MAX)
 
 
 def test_any_part_is_read_by_the_reader_of_clients_entries() -> None:

@@ -57,6 +57,19 @@ async def test_reader_gets_entries_in_order_and_what_comes_later() -> None:
 
 
 @pytest.mark.asyncio
+async def test_messages_and_bytes_to_clients_are_counted() -> None:
+    """Each message of a batch, and the bytes of entries as the client gets them."""
+    async with door_world() as world, raw_client(world.port) as client:
+        log_of(world).append(*three())
+        await opened(client)
+        client.write(flow(1000))
+        got = [(await client.read()).entry or b"" for _ in range(3)]
+        counts = world.home.counts
+        assert (counts.messages_out, counts.bytes_out) == (5, sum(map(len, got)))
+        assert (counts.undeliverable, world.home.consumer_count) == (0, 1)
+
+
+@pytest.mark.asyncio
 async def test_index_and_append_time_are_told_if_the_client_asks() -> None:
     """The index is that of the last message of an entry: clients count back."""
     async with door_world() as world, raw_client(world.port) as client:
@@ -325,6 +338,7 @@ async def test_place_that_cannot_be_read_refuses_the_subscription() -> None:
         assert (refused.request_id, refused.error) == (50, 22)
         assert "5:1" in refused.message
         assert log.readers[0].closed
+        assert world.home.counts.undeliverable == 1
 
 
 @pytest.mark.asyncio

@@ -109,13 +109,15 @@ http{{ if .Values.tls.enabled }}s{{ end }}://{{ include "oncelog.fullname" . }}-
 {{- end }}
 
 {{/* Without authentication: the names by which HTTP requests may come, those of the certificate and of the HTTPRoute. more: further ones, separated by commas.
-NAME.NAMESPACE is left out: where the namespace is called as a top-level domain, a stranger may own that name. So are those of doors, which speak no HTTP there. */}}
+NAME.NAMESPACE is left out: where the namespace is called as a top-level domain, a stranger may own that name. So are those of doors, unless they speak HTTP there. */}}
 {{- define "oncelog.httpHosts" -}}
 {{- $names := list -}}
 {{- $public := printf "%s-metadata.%s" (include "oncelog.fullname" .root) .root.Release.Namespace -}}
 {{- $doors := printf "%s-pulsar" (include "oncelog.fullname" .root) -}}
-{{- range concat (without (include "oncelog.certificateNames" .root | fromJsonArray) $public) .root.Values.gatewayApi.restHostnames -}}
-{{- if not (or (eq . $doors) (hasPrefix (printf "%s." $doors) .)) }}{{ $names = append $names (trimPrefix "*" .) }}{{ end -}}
+{{- $speaks := .root.Values.doors.pulsar.rest -}}
+{{- $doorsPublic := printf "%s.%s" $doors .root.Release.Namespace -}}
+{{- range concat (without (include "oncelog.certificateNames" .root | fromJsonArray) $public $doorsPublic) .root.Values.gatewayApi.restHostnames -}}
+{{- if or $speaks (not (or (eq . $doors) (hasPrefix (printf "%s." $doors) .))) }}{{ $names = append $names (trimPrefix "*" .) }}{{ end -}}
 {{- end -}}
 {{- with .more }}{{ $names = append $names . }}{{ end -}}
 {{- $names | uniq | join "," -}}

@@ -245,6 +245,22 @@ TABLE = {
     "ack-state-bytes-max": _Policy(
         "ackStateBytesMax", _STATE, "4M", "that limit, in bytes; 0: as soon as there is one"
     ),
+    "pulsar-new-instance-fences": _Policy(
+        "pulsarNewInstanceFences", _switch(), "off",
+        "a new producer of a client of Pulsar takes its name from one that is connected; off: it is refused",
+    ),
+    "pulsar-accept-stale": _Policy(
+        "pulsarAcceptStale", _switch(), "off",
+        "a client of Pulsar gets a receipt for an id below stored ones that was never stored; off: an error",
+    ),
+    "pulsar-accept-other-content": _Policy(
+        "pulsarAcceptOtherContent", _switch(), "off",
+        "a client of Pulsar gets a receipt for another message under a stored id; off: an error",
+    ),
+    "pulsar-refuse-unverified": _Policy(
+        "pulsarRefuseUnverified", _switch(), "off",
+        "a client of Pulsar gets an error for an id that is too old to be compared; off: a receipt",
+    ),
 }  # fmt: skip
 
 

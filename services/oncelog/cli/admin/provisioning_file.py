@@ -215,6 +215,10 @@ POLICIES: Mapping[str, Policy] = {
     "producerLeaseExpiry": _everywhere(_whole_number, "producerLeaseExpiry"),
     "maxKnownProducersPerTopic": _everywhere(_whole_number, "maxKnownProducersPerTopic"),
     "maxKnownProducersPerNamespace": Policy(_whole_number, "maxKnownProducersPerNamespace", ""),
+    "pulsarNewInstanceFences": _everywhere(_switch, "pulsarNewInstanceFences"),
+    "pulsarAcceptStale": _everywhere(_switch, "pulsarAcceptStale"),
+    "pulsarAcceptOtherContent": _everywhere(_switch, "pulsarAcceptOtherContent"),
+    "pulsarRefuseUnverified": _everywhere(_switch, "pulsarRefuseUnverified"),
 }
 
 

@@ -35,7 +35,7 @@ class Role(StrEnum):
 @dataclass(frozen=True, slots=True)
 class ClusterPlan:
     """A cluster as requested. port, http_port: of the first metadata service; 0: any free port. pulsar_port: of a door
-    for clients of Pulsar; 0: no door.
+    for clients of Pulsar; 0: no door. pulsar_rest_port: where that door serves `pulsar-admin`; 0: it does not.
 
     redis_url: a running Redis for idempotency keys; empty: as in the environment. light: for tests, with small files;
     the directory says so, because a light cluster has one copy of each message.
@@ -50,6 +50,7 @@ class ClusterPlan:
     redis_url: str = ""
     light: bool = False
     pulsar_port: int = 0
+    pulsar_rest_port: int = 0
 
     @property
     def zookeeper_data(self) -> Path:
@@ -159,13 +160,16 @@ def owner_processes(plan: ClusterPlan, zookeeper: str) -> list[ProcessPlan]:
     ]
 
 
-def door_process(services: Sequence[ProcessPlan], port: int, *, tls: bool) -> ProcessPlan:
-    """The door for clients of Pulsar, in front of the metadata services among these. tls: the services use TLS, and so
-    does the door."""
+def door_process(services: Sequence[ProcessPlan], port: int, rest_port: int, *, tls: bool) -> ProcessPlan:
+    """The door for clients of Pulsar, in front of the metadata services among these. rest_port: 0: none. tls: the
+    services use TLS, and so does the door."""
     metadata = [child.command for child in services if child.role is Role.METADATA]
     addresses = ",".join(f"{HOST}:{command[command.index('--port') + 1]}" for command in metadata)
     url = f"oncelog{'+tls' if tls else ''}://{addresses}"
-    listening = ("--pulsar-tls" if tls else "--pulsar", f"{HOST}:{port}")
+    suffix = "-tls" if tls else ""
+    listening = [f"--pulsar{suffix}", f"{HOST}:{port}"]
+    if rest_port:
+        listening += [f"--pulsar-rest{suffix}", f"{HOST}:{rest_port}"]
     health = ("--host", HOST, "--health-port", "0")
     command = (sys.executable, "-m", "oncelog_doors", "serve", "--url", url, *listening, *health)
     return ProcessPlan(f"{Role.DOOR}-1", Role.DOOR, command)

@@ -79,6 +79,10 @@ def standalone(
             min=0, max=65535, help="Port for clients of Pulsar; 0: none. It needs the distribution oncelog_doors."
         ),
     ] = 0,
+    pulsar_rest_port: Annotated[
+        int,
+        typer.Option(min=0, max=65535, help="Port for pulsar-admin, with --pulsar-port; 0: none."),
+    ] = 0,
     redis: Annotated[
         str,
         typer.Option(help="Address of a running Redis, redis://HOST:PORT/DB, for idempotency keys of HTTP publishers."),
@@ -100,6 +104,8 @@ def standalone(
     """
     set_up_logs("warning")
     try:
+        if pulsar_rest_port and not pulsar_port:
+            raise InvalidArgument("--pulsar-rest-port is a port of the door for clients of Pulsar: add --pulsar-port")
         if light and (storage_nodes or owners):
             raise InvalidArgument("--light has one storage node and one owner: leave out --storage-nodes and --owners")
         if data is not None:
@@ -110,7 +116,7 @@ def standalone(
         raise typer.Exit(explain(error, Console(stderr=True, highlight=False))) from error
     with _directory(data) as directory:
         sizes = (1, 1) if light else (storage_nodes or STORAGE_NODES, owners or OWNERS)
-        plan = ClusterPlan(directory, *sizes, metadata, port, http_port, redis, light, pulsar_port)
+        plan = ClusterPlan(directory, *sizes, metadata, port, http_port, redis, light, pulsar_port, pulsar_rest_port)
         code = _run(plan, output, temporary=data is None)
     raise typer.Exit(code)
 
@@ -150,6 +156,11 @@ def _run(plan: ClusterPlan, output: Output, *, temporary: bool) -> int:
     return failed[0] if failed and code is ExitCode.OK else code
 
 
+def _pulsar(status: ClusterStatus) -> str:
+    lines = f"\n  Pulsar       {status.pulsar_url}" if status.pulsar_url else ""
+    return lines + (f"\n  pulsar-admin {status.pulsar_rest_url}" if status.pulsar_rest_url else "")
+
+
 def _announce(status: ClusterStatus, plan: ClusterPlan, output: Output, *, temporary: bool) -> str:
     """Returns why it cannot be written, or ""."""
     if output is Output.JSON:
@@ -163,7 +174,7 @@ def _announce(status: ClusterStatus, plan: ClusterPlan, output: Output, *, tempo
         metadata=plan.metadata_count,
         url=status.url,
         admin_url=status.admin_url,
-        pulsar=f"\n  Pulsar       {status.pulsar_url}" if status.pulsar_url else "",
+        pulsar=_pulsar(status),
         console=status.console_url or "off: ONCELOG_CONSOLE is false",
         zookeeper=status.zookeeper,
         data=plan.data,

@@ -41,6 +41,8 @@ _DETERMINED = {
     "health_port": "each process takes a free port, which DIR/standalone.json names",
     "pulsar_address": "use --pulsar-port",
     "pulsar_tls_address": "use --pulsar-port: with TLS files it serves TLS",
+    "pulsar_rest_address": "use --pulsar-rest-port",
+    "pulsar_rest_tls_address": "use --pulsar-rest-port: with TLS files it serves TLS",
     "advertised_port": "each process has a port of its own, which it advertises",
     "advertised_addresses": "each process has a port of its own, which it advertises",
     "data_directory": "use --data",

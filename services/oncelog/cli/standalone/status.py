@@ -1,8 +1,9 @@
 """The status of a standalone cluster, in DIR/standalone.json and for `-o json`.
 
-{"pid", "data", "light", "ready", "url", "admin_url", "console_url", "pulsar_url", "zookeeper", "processes": [{"name",
-"role", "pid", "state", "restarts", "serving"}]}; pid is null while a process is down; serving has the addresses that
-the process reported; console_url is empty if the console is off, pulsar_url without a door.
+{"pid", "data", "light", "ready", "url", "admin_url", "console_url", "pulsar_url", "pulsar_rest_url", "zookeeper",
+"processes": [{"name", "role", "pid", "state", "restarts", "serving"}]}; pid is null while a process is down; serving
+has the addresses that the process reported; console_url is empty if the console is off, pulsar_url without a door,
+pulsar_rest_url without one that serves `pulsar-admin`.
 """
 
 import contextlib
@@ -63,6 +64,11 @@ class ClusterStatus:
         return next((f"{scheme}://{address}" for address in self._addresses(Role.DOOR, scheme)), "")
 
     @property
+    def pulsar_rest_url(self) -> str:
+        """For `pulsar-admin`; empty without it."""
+        return next((f"{self._scheme}://{address}" for address in self._addresses(Role.DOOR, self._scheme)), "")
+
+    @property
     def zookeeper(self) -> str:
         return ",".join(self._addresses(Role.ZOOKEEPER, "address"))
 
@@ -72,6 +78,7 @@ class ClusterStatus:
             "admin_url": self.admin_url,
             "console_url": self.console_url,
             "pulsar_url": self.pulsar_url,
+            "pulsar_rest_url": self.pulsar_rest_url,
             "zookeeper": self.zookeeper,
         }
         return {"pid": self.pid, "data": self.data, "light": self.light, "ready": self.ready, **addresses} | {

@@ -117,7 +117,9 @@ class Supervisor:
             self._zookeeper.port = self._take_port(0)
             children = self._children(processes(self.plan, self._zookeeper.address))
             if self.plan.pulsar_port:
-                children.append(plans.door_process(children, self._take_port(self.plan.pulsar_port), tls=self._tls))
+                rest_port = self.plan.pulsar_rest_port and self._take_port(self.plan.pulsar_rest_port)
+                port = self._take_port(self.plan.pulsar_port)
+                children.append(plans.door_process(children, port, rest_port, tls=self._tls))
             self._name_storage_nodes(children)
             self._rest = plans.rest_address(children)
             try:
@@ -245,7 +247,7 @@ class Supervisor:
             reason = "it is above 65535" if isinstance(error, OverflowError) else _port_fault(error)
             raise InvalidArgument(
                 f"port {port} of {plans.HOST} cannot be used, {reason}: name another one with --port (gRPC), "
-                "--http-port (REST) or --pulsar-port; the first two may be 0, for any free port",
+                "--http-port (REST), --pulsar-port or --pulsar-rest-port; the first two may be 0, for any free port",
                 field="port",
                 port=port,
             ) from error

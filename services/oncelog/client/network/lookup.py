@@ -121,6 +121,11 @@ class OwnerLookup:
         """
         return (await self.partition_counts(topic)).now
 
+    async def topic_id(self, topic: TopicName) -> TopicId:
+        """Of the topic, also of one with partitions. Creates no topic. Raises as `partitions`."""
+        answer, _ = await self._look_up(topic, create=False, owner_epoch=OwnerEpoch(0))
+        return TopicId(answer.topic_id)
+
     async def partition_counts(self, topic: TopicName) -> "PartitionCounts":
         """As `partitions`, with the numbers that the topic had before."""
         answer, _ = await self._look_up(topic, create=False, owner_epoch=OwnerEpoch(0))
@@ -132,12 +137,14 @@ class OwnerLookup:
         request: RequestT,
         *,
         timeout_ms: int = LOOK_UP_TIMEOUT_MS,
+        more_metadata: tuple[tuple[str, str], ...] = (),
     ) -> ReceivedAnswerT:
-        """Call the first metadata service that answers. timeout_ms: limit of each single call.
+        """Call the first metadata service that answers. timeout_ms: limit of each single call. more_metadata: of the
+        calls.
 
         Raises a fatal error at once, and the last retriable error after all services were asked.
         """
-        answer, _ = await self._ask(method, request, timeout_ms)
+        answer, _ = await self._ask(method, request, timeout_ms, more_metadata)
         return answer
 
     async def _look_up(self, topic: TopicName, *, create: bool, owner_epoch: OwnerEpoch) -> tuple[LookupAnswer, str]:
@@ -159,6 +166,7 @@ class OwnerLookup:
         method: UnaryMethod[RequestT, ReceivedRequestT, AnswerT, ReceivedAnswerT],
         request: RequestT,
         timeout_ms: int,
+        more_metadata: tuple[tuple[str, str], ...] = (),
     ) -> tuple[ReceivedAnswerT, str]:
         failure: OncelogError = ServiceUnavailable("no metadata service is configured")
         asked: set[str] = set()
@@ -168,7 +176,10 @@ class OwnerLookup:
                 asked.add(address)
                 try:
                     channel = self._channels.shared(address, origin="a metadata service")
-                    return await channel.call(method, request, timeout_ms=timeout_ms), address
+                    answer = await channel.call(
+                        method, request, timeout_ms=timeout_ms, more_metadata=more_metadata
+                    )
+                    return answer, address
                 except OncelogError as error:
                     if not error.retriable:
                         raise

@@ -271,4 +271,24 @@ POLICIES: dict[str, Policy] = {
     "ackStateBytesMax": _plain(
         "Limit of ack state", _ACK_STATE, "At most", "size", lambda value: f"at most {size_words(value)}", None,
     ),
+    "pulsarNewInstanceFences": _switch(
+        "Second instance of a producer of Pulsar",
+        "No message is lost. While it is on, the connected instance of the name ends for good.",
+        "a new instance takes the name at once", "a new instance is refused while another one is connected",
+    ),
+    "pulsarAcceptStale": _switch(
+        "Pulsar: ids between stored ones",
+        "While it is on, such messages are lost: their producers get a success, as in Pulsar.",
+        "they are confirmed, and not stored", "they are refused",
+    ),
+    "pulsarAcceptOtherContent": _switch(
+        "Pulsar: another message under a stored id",
+        "While it is on, such messages are lost: their producers get a success, as in Pulsar.",
+        "it is confirmed, and not stored", "it is refused",
+    ),
+    "pulsarRefuseUnverified": _switch(
+        "Pulsar: ids that are too old to be compared",
+        "No message is lost. While it is on, a producer that sends its messages again from far back fails.",
+        "they are refused", "they are confirmed, and not stored",
+    ),
 }  # fmt: skip

@@ -109,6 +109,11 @@ class _Policy:
         return f"{level} {self.name.replace('_', ' ')} {self.noun}".rstrip()
 
 
+def _pulsar_switch(name: str, path: str, about: str) -> _Policy:
+    """What a door does for clients of Pulsar."""
+    return _Policy(name, "switch", f"{about} Off by default.", _Switch, bool, AppliedPolicy[bool], path, path)
+
+
 _POLICIES = (
     _Policy(
         "deduplication", "switch", "Whether messages are deduplicated by their sequence ids.", _Switch, bool,
@@ -181,6 +186,26 @@ _POLICIES = (
         "How many producers the topics of a namespace remember together, of those that one topic owner serves. "
         f"{_AT_CAP}",
         _Producers, int, AppliedPolicy[int], "maxKnownProducersPerNamespace", "",
+    ),
+    _pulsar_switch(
+        "pulsar_new_instance_fences", "pulsarNewInstanceFences",
+        "Whether a new producer of a client of Pulsar takes its name from another one that is connected; else it is "
+        "refused as busy.",
+    ),
+    _pulsar_switch(
+        "pulsar_accept_stale", "pulsarAcceptStale",
+        "Whether a message of a client of Pulsar with a sequence id that was never stored, below ids that were, is "
+        "confirmed and not stored, as in Pulsar; else it is refused.",
+    ),
+    _pulsar_switch(
+        "pulsar_accept_other_content", "pulsarAcceptOtherContent",
+        "Whether another message of a client of Pulsar under an id that is stored is confirmed and not stored, as in "
+        "Pulsar; else it is refused.",
+    ),
+    _pulsar_switch(
+        "pulsar_refuse_unverified", "pulsarRefuseUnverified",
+        "Whether a message of a client of Pulsar is refused whose id is older than all ids that the log remembers of "
+        "its producer; else it is confirmed and not stored, as in Pulsar.",
     ),
 )  # fmt: skip
 _WINS = "The most specific level that sets it wins."

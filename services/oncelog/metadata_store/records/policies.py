@@ -109,6 +109,8 @@ class Policies:
     assigned_producer_expiry_s, chosen_producer_expiry_s: seconds that a producer is remembered after its last message,
     if its name was assigned, or chosen; 0: for ever. producer_lease_expiry_s: of a lease that states no time.
     max_known_producers_per_topic, max_known_producers_per_namespace: see `producer_caps`; 0: no cap.
+
+    pulsar_new_instance_fences and the others: what a door does for clients of Pulsar; only doors read them.
     """
 
     deduplication: Annotated[bool | None, _Rule(True, _switch)] = None
@@ -124,6 +126,10 @@ class Policies:
     producer_lease_expiry_s: Annotated[int | None, _Rule(LEASE_MS // 1000, _lease_s)] = None
     max_known_producers_per_topic: Annotated[int | None, _Rule(TOPIC_PRODUCERS_MAX, _number)] = None
     max_known_producers_per_namespace: Annotated[int | None, _Rule(NAMESPACE_PRODUCERS_MAX, _number)] = None
+    pulsar_new_instance_fences: Annotated[bool | None, _Rule(False, _switch)] = None
+    pulsar_accept_stale: Annotated[bool | None, _Rule(False, _switch)] = None
+    pulsar_accept_other_content: Annotated[bool | None, _Rule(False, _switch)] = None
+    pulsar_refuse_unverified: Annotated[bool | None, _Rule(False, _switch)] = None
     #: the rights of each role in a namespace; only there
     permissions: Permissions = field(default_factory=dict)
     #: Fields of a later version, as read.
@@ -161,6 +167,10 @@ class EffectivePolicies:
     producer_lease_expiry_s: Effective[int]
     max_known_producers_per_topic: Effective[int]
     max_known_producers_per_namespace: Effective[int]
+    pulsar_new_instance_fences: Effective[bool]
+    pulsar_accept_stale: Effective[bool]
+    pulsar_accept_other_content: Effective[bool]
+    pulsar_refuse_unverified: Effective[bool]
     #: those of the namespace
     grants: Permissions = field(default_factory=dict)
 

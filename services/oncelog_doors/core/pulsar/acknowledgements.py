@@ -31,10 +31,8 @@ class NamedId(NamedTuple):
     batch_size: int = 0
 
     @property
-    def position(self) -> Position | None:
-        """Clients that acknowledge all in front of the first entry of a ledger name ledger:-1. None: no place."""
-        if not 0 <= self.ledger_id < _NEGATIVE:
-            return None
+    def position(self) -> Position:
+        """Clients that acknowledge all in front of the first entry of a ledger name ledger:-1."""
         return Position(LedgerId(self.ledger_id), EntryId(self.entry_id if 0 <= self.entry_id < _NEGATIVE else -1))
 
 

@@ -105,8 +105,6 @@ def _messages(raw: memoryview, count: int) -> Iterator[tuple[int, int, int, int 
         if at + SIZE.size > len(raw):
             raise _cut_off(number, len(raw))
         value_at = at + SIZE.size + SIZE.unpack_from(raw, at)[0]
-        if value_at > len(raw):
-            raise _cut_off(number, len(raw))
         one = {each.field: each.number for each in fields_of(bytes(raw[at + SIZE.size : value_at]))}
         end = value_at + one.get(ONE_BYTES, 0)
         if end > len(raw):

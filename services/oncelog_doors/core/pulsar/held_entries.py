@@ -45,7 +45,7 @@ class HeldEntry(Generic[E]):
         #: until it is sent
         self.arrived: Arrived[E] | None = None
         self.was_sent = self.was_back = False
-        #: some delivery had not all messages of the entry
+        #: the newest delivery, which has the fewest messages, has not all of the entry
         self.is_part = False
         #: former deliveries counted their messages in another way
         self.mixed = False

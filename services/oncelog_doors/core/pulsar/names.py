@@ -5,7 +5,7 @@ here, too. Topics that exist only in memory, and names of Pulsar's replication, 
 """
 
 from oncelog.core.errors import InvalidName
-from oncelog.core.names import TopicName, check_producer_name, parse_topic
+from oncelog.core.names import NamespaceName, TopicName, check_producer_name, parse_namespace, parse_topic
 from oncelog_doors.core.pulsar.server_errors import Refusal, ServerError, refusal_of
 
 _PERSISTENT, _NON_PERSISTENT = "persistent", "non-persistent"
@@ -13,6 +13,8 @@ _PERSISTENT, _NON_PERSISTENT = "persistent", "non-persistent"
 _COORDINATORS = TopicName("pulsar", "system", "transaction_coordinator_assign")
 _REPLICATION = "pulsar.repl"
 _SHOWN_CHARACTERS = 20
+#: Topics whose last element begins so belong to doors.
+OWN_PREFIX = "__oncelog_"
 
 
 def topic_of(text: str) -> TopicName | Refusal:
@@ -27,7 +29,24 @@ def topic_of(text: str) -> TopicName | Refusal:
         shown = ascii(scheme[:_SHOWN_CHARACTERS])
         return Refusal(ServerError.INVALID_TOPIC_NAME, f"a topic begins with persistent://, not with {shown}")
     try:
-        return parse_topic(text)
+        topic = parse_topic(text)
+    except InvalidName as error:
+        return refusal_of(error)
+    if is_own(topic.local):
+        sentence = f"topics whose names begin with {OWN_PREFIX} belong to the doors: choose another name"
+        return Refusal(ServerError.NOT_ALLOWED_ERROR, sentence)
+    return topic
+
+
+def is_own(local: str) -> bool:
+    """Whether a topic with this last element belongs to doors: clients neither see nor use it."""
+    return local.startswith(OWN_PREFIX)
+
+
+def namespace_of(text: str) -> NamespaceName | Refusal:
+    """The namespace that a client names, as tenant/namespace."""
+    try:
+        return parse_namespace(text)
     except InvalidName as error:
         return refusal_of(error)
 

@@ -204,7 +204,7 @@ class Outstanding(Generic[E]):
             self._given_back -= 1
             if held.sends != arrived.ranges and not masks:
                 held.recount(arrived.ranges)
-        held.is_part = held.is_part or arrived.ranges != whole
+        held.is_part = arrived.ranges != whole
         self._numbers += 1
         held.number, held.arrived, held.state, held.recalled = self._numbers, arrived, State.PREPARED, 0
         held.left = bits_of_ranges(held.sends, arrived.ranges)
@@ -290,7 +290,7 @@ class Outstanding(Generic[E]):
 
     def _individual(self, named: NamedId, taken: _Taken[E]) -> None:
         position = named.position
-        held = None if position is None else self._table.get(position)
+        held = self._table.get(position)
         if held is None or not held.was_sent:
             taken.ignored += position not in self._recent
             return
@@ -303,7 +303,7 @@ class Outstanding(Generic[E]):
     def _up_to(self, named: NamedId, taken: _Taken[E]) -> None:
         """All that is out in front of the named entry, and what is named of it. What the client gave back stays."""
         position = named.position
-        if position is None or self._sent is None or not before(self._sent[0]) <= position <= self._sent[1]:
+        if self._sent is None or not before(self._sent[0]) <= position <= self._sent[1]:
             taken.ignored += 1
             return
         for held in self._in_order():
@@ -387,9 +387,9 @@ class Outstanding(Generic[E]):
         nack, later, _entries = self._back_of({named.position for named in ids})
         return GivenBack(nack, later)
 
-    def _back_of(self, positions: set[Position | None]) -> tuple[Ranges, Ranges, int]:
+    def _back_of(self, positions: set[Position]) -> tuple[Ranges, Ranges, int]:
         """The client gives these entries back: (what it had, what waits for it, how many entries)."""
-        held = (self._table[each] for each in positions if each is not None and each in self._table)
+        held = (self._table[each] for each in positions if each in self._table)
         out = {each.position: each for each in held if each.state is State.OUT and each.left}
         for each in out.values():
             self._give_back(each)

@@ -24,6 +24,7 @@ from oncelog.core.errors import (
     SubscriptionTypeMismatch,
     Unauthenticated,
 )
+from oncelog_doors.core.pulsar.schemas import IncompatibleSchema
 
 SENTENCE_CHARACTERS_MAX = 1000
 
@@ -96,6 +97,7 @@ _CODES: tuple[tuple[type[OncelogError], ServerError], ...] = (
     (SubscriptionGone, ServerError.SUBSCRIPTION_NOT_FOUND),
     (ConsumerBusy, ServerError.CONSUMER_BUSY),
     (SubscriptionTypeMismatch, ServerError.CONSUMER_BUSY),
+    (IncompatibleSchema, ServerError.INCOMPATIBLE_SCHEMA),
     (NotFound, ServerError.TOPIC_NOT_FOUND),
     (ProducerFenced, ServerError.PRODUCER_FENCED),
     (ProducerBusy, ServerError.PRODUCER_BUSY),

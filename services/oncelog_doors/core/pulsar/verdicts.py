@@ -75,6 +75,10 @@ Verdict = Accepted | Rejected
 _ACCEPTED = Accepted()
 
 
+#: What a topic's rules decide about.
+BY_RULES = frozenset({Known.UNVERIFIED, Known.STALE, Known.OTHER_CONTENT})
+
+
 def verdict_on(known: Known, ids: Ids, place: Position | None, rules: TopicRules) -> Verdict:
     """place: of the entry that holds the batch, if it is remembered."""
     match known:

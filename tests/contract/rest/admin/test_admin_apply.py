@@ -31,6 +31,10 @@ VALUES: dict[str, object] = {
     "producerLeaseExpiry": 3600,
     "maxKnownProducersPerTopic": 500000,
     "maxKnownProducersPerNamespace": 900000,
+    "pulsarNewInstanceFences": True,
+    "pulsarAcceptStale": True,
+    "pulsarAcceptOtherContent": True,
+    "pulsarRefuseUnverified": True,
 }
 CONTENT: dict[str, object] = {
     "cluster": VALUES,
@@ -67,7 +71,7 @@ async def test_everything_that_the_file_names_is_created(path: Path) -> None:
     """Tenants, namespaces with policies and rights, topics, and the policies of the cluster."""
     async with serving() as admin:
         code, output, errors = await apply(admin, path, CONTENT, "--yes")
-        assert (code, output) == (0, "45 changes made\n"), errors
+        assert (code, output) == (0, "57 changes made\n"), errors
         assert "+ tenant shop\n+ namespace shop/orders\n" in errors
         assert "+ topic shop/orders/new, 4 partitions\n" in errors
         assert await admin.get("/admin/v2/tenants") == ["public", "shop"]

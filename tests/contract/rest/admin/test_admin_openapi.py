@@ -30,6 +30,10 @@ DELETE GET POST /admin/v2/clusters/{cluster}/chosenProducerExpiry
 DELETE GET POST /admin/v2/clusters/{cluster}/producerLeaseExpiry
 DELETE GET POST /admin/v2/clusters/{cluster}/maxKnownProducersPerTopic
 DELETE GET POST /admin/v2/clusters/{cluster}/maxKnownProducersPerNamespace
+DELETE GET POST /admin/v2/clusters/{cluster}/pulsarNewInstanceFences
+DELETE GET POST /admin/v2/clusters/{cluster}/pulsarAcceptStale
+DELETE GET POST /admin/v2/clusters/{cluster}/pulsarAcceptOtherContent
+DELETE GET POST /admin/v2/clusters/{cluster}/pulsarRefuseUnverified
 GET /admin/v2/dependencies
 GET /admin/v2/events
 GET /admin/v2/events/{tenant}/{namespace}
@@ -59,6 +63,10 @@ DELETE GET POST /admin/v2/namespaces/{tenant}/{namespace}/chosenProducerExpiry
 DELETE GET POST /admin/v2/namespaces/{tenant}/{namespace}/producerLeaseExpiry
 DELETE GET POST /admin/v2/namespaces/{tenant}/{namespace}/maxKnownProducersPerTopic
 DELETE GET POST /admin/v2/namespaces/{tenant}/{namespace}/maxKnownProducersPerNamespace
+DELETE GET POST /admin/v2/namespaces/{tenant}/{namespace}/pulsarNewInstanceFences
+DELETE GET POST /admin/v2/namespaces/{tenant}/{namespace}/pulsarAcceptStale
+DELETE GET POST /admin/v2/namespaces/{tenant}/{namespace}/pulsarAcceptOtherContent
+DELETE GET POST /admin/v2/namespaces/{tenant}/{namespace}/pulsarRefuseUnverified
 GET /admin/v2/namespaces/{tenant}/{namespace}/permissions
 DELETE POST /admin/v2/namespaces/{tenant}/{namespace}/permissions/{role}
 GET /admin/v2/persistent/{tenant}/{namespace}
@@ -75,6 +83,10 @@ DELETE GET POST /admin/v2/persistent/{tenant}/{namespace}/{topic}/assignedProduc
 DELETE GET POST /admin/v2/persistent/{tenant}/{namespace}/{topic}/chosenProducerExpiry
 DELETE GET POST /admin/v2/persistent/{tenant}/{namespace}/{topic}/producerLeaseExpiry
 DELETE GET POST /admin/v2/persistent/{tenant}/{namespace}/{topic}/maxKnownProducersPerTopic
+DELETE GET POST /admin/v2/persistent/{tenant}/{namespace}/{topic}/pulsarNewInstanceFences
+DELETE GET POST /admin/v2/persistent/{tenant}/{namespace}/{topic}/pulsarAcceptStale
+DELETE GET POST /admin/v2/persistent/{tenant}/{namespace}/{topic}/pulsarAcceptOtherContent
+DELETE GET POST /admin/v2/persistent/{tenant}/{namespace}/{topic}/pulsarRefuseUnverified
 GET /admin/v2/persistent/{tenant}/{namespace}/{topic}/internalStats
 GET /admin/v2/persistent/{tenant}/{namespace}/{topic}/stats
 GET /admin/v2/persistent/{tenant}/{namespace}/{topic}/ledgers

@@ -24,6 +24,9 @@ SWITCHES = [
     (f"{FLIGHTS}/deduplicationEnabled", "topic"),
 ]
 PAUSE = "dispatcherPauseOnAckStatePersistent"
+OFF_BY_DEFAULT = (
+    PAUSE, "pulsarNewInstanceFences", "pulsarAcceptStale", "pulsarAcceptOtherContent", "pulsarRefuseUnverified",
+)  # fmt: skip
 RETENTION = {"retentionTimeInMinutes": 10, "retentionSizeInMB": 500}
 QUOTA = {"limitSize": 1 << 30, "limitTime": 60, "policy": "producer_request_hold"}
 #: (last element of the path, a value, its default, values that are refused, each with the field that is named)
@@ -119,7 +122,7 @@ async def test_limits_are_set_read_and_unset_at_three_levels() -> None:
     """With Pulsar's names and units, and the source of the effective value."""
     async with serving() as admin:
         await with_topic(admin)
-        for last, value, default, _ in (*VALUES, (PAUSE, True, False, ())):
+        for last, value, default, _ in (*VALUES, *((switch, True, False, ()) for switch in OFF_BY_DEFAULT)):
             topic, applied = f"{FLIGHTS}/{last}", {"applied": "true"}
             assert await admin.get(topic, params=applied) == {"value": default, "source": "default"}
             for base, source in ((CLUSTER, "cluster"), (DEFAULT, "namespace"), (FLIGHTS, "topic")):

@@ -41,7 +41,7 @@ def test_value_is_words_and_its_form_sends_it_again(name: str, value: Any, words
     assert policy.body(query) == value
 
 
-@pytest.mark.parametrize("name", ["deduplicationEnabled", "dispatcherPauseOnAckStatePersistent"])
+@pytest.mark.parametrize("name", ["deduplicationEnabled", "dispatcherPauseOnAckStatePersistent", "pulsarAcceptStale"])
 def test_switch_is_on_or_off(name: str) -> None:
     policy = POLICIES[name]
     for value, typed in ((True, "on"), (False, "off")):

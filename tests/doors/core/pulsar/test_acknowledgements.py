@@ -130,11 +130,12 @@ def test_what_was_given_back_may_still_be_acknowledged() -> None:
     deliver(table, 1)
     table.redeliver([whole(1)])
     decision = ack(table, whole(1))
-    assert messages(decision.acknowledge) == ALL
+    assert (messages(decision.acknowledge), table.unacknowledged) == (ALL, 10)
     arrive(table, 1)
     assert sent(table) == []
     table.settled(decision.ticket)
     assert (sent(table), table.waiting, table.unsent, table.must_close) == ([], 0, 10, False)
+    assert table.unacknowledged == 0
 
 
 @pytest.mark.hazard("two-parts-under-one-id")
@@ -205,6 +206,7 @@ def test_the_memory_of_acknowledged_entries_is_bounded(monkeypatch: pytest.Monke
         (NamedId(5, 3, 2), range(10, 33)),
         (whole(2), range(10, 30)),
         (whole(0), ()),
+        (whole(4), range(10, 50)),
         (whole(5), range(10, 60)),
     ],
 )

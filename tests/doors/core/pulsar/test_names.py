@@ -32,6 +32,8 @@ def test_topic_is_ours(text: str, topic: TopicName) -> None:
         ("persistent://acme/shop/", 17, "empty"),
         ("persistent://acme/shop/a b", 17, "A-Z"),
         ("persistent://acme/shop/..", 17, "may not be"),
+        ("persistent://acme/shop/__oncelog_schemas", 22, "__oncelog_"),
+        ("__oncelog_schemas-partition-0", 22, "belong to the doors"),
         ("persistent://acme/shop/" + "x" * 256, 17, "at most 255"),
         ("://", 17, "persistent://"),
         ("", 17, "empty"),

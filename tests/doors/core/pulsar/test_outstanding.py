@@ -240,6 +240,16 @@ def test_everything_is_given_back_in_order_also_what_waits(opened: Callable[[], 
     deliver(table, 4, [5, 6])
 
 
+def test_what_is_being_acknowledged_is_not_given_back_again() -> None:
+    """The owner had it sent again, before it got the acknowledgement of the first delivery."""
+    table = shared()
+    deliver(table, 1, [0, 1])
+    table.redeliver([whole(1)])
+    ack(table, part(1, 1))
+    arrive(table, 1, [0])
+    assert table.redeliver_all() == GivenBack(())
+
+
 def test_more_ids_than_the_limit_redeliver_everything() -> None:
     """A nack that is dropped would be a message that never comes again."""
     table = shared()
@@ -303,6 +313,18 @@ def test_an_entry_that_is_acknowledged_while_its_bytes_are_made_is_not_sent() ->
     assert (sent(table), table.unsent, table.unacknowledged) == ([], 10, 0)
 
 
+def test_bytes_that_were_made_before_a_recall_do_not_go_for_a_later_delivery() -> None:
+    table = shared()
+    arrive(table, 1, [0, 1])
+    old = table.next()
+    table.recalled([IndexRange(10, 11)])
+    arrive(table, 1, [0])
+    new = table.next()
+    assert old is not None
+    assert new is not None
+    assert (table.may_go(old), table.may_go(new), table.unacknowledged) == (False, True, 1)
+
+
 def test_ids_of_entries_that_were_not_sent_yet_name_nothing() -> None:
     """Their client cannot have seen them."""
     table = shared()
@@ -328,6 +350,16 @@ def test_recalled_messages_that_were_not_sent_are_dropped() -> None:
     assert table.unsent == 2
 
 
+def test_what_waits_for_bytes_that_are_never_sent_goes_then() -> None:
+    table = shared()
+    arrive(table, 1, [0])
+    assert table.next() is not None
+    arrive(table, 1, [5])
+    assert sent(table) == []
+    table.recalled([IndexRange(10, 10)])
+    assert sent(table) == [(1, [5])]
+
+
 def test_recalled_messages_that_were_sent_may_be_acknowledged_or_come_again() -> None:
     table = shared()
     deliver(table, 1, [0, 1])
@@ -336,7 +368,8 @@ def test_recalled_messages_that_were_sent_may_be_acknowledged_or_come_again() ->
     assert table.unacknowledged == 0
     assert acked(table, whole(2)) == [20, 21]
     deliver(table, 1, [0, 1])
-    assert acked(table, whole(1)) == [10, 11]
+    assert acked(table, part(1, 1)) == [10]
+    assert messages(table.redeliver([whole(1)]).nack) == [11], "what was recalled is the former delivery"
 
 
 def test_entries_that_are_recalled_in_part_come_again_when_the_rest_is_acknowledged() -> None:
@@ -365,6 +398,8 @@ def test_entries_that_are_recalled_in_part_come_again_when_the_rest_is_acknowled
 def test_after_a_seek_all_is_void(opened: Callable[[], Outstanding[str]]) -> None:
     """Nothing is given back, nothing old is sent, and old ids name nothing."""
     table = opened()
+    deliver(table, 8)
+    acked(table, whole(8))
     deliver(table, 1)
     arrive(table, 2)
     prepared = table.next()
@@ -377,7 +412,7 @@ def test_after_a_seek_all_is_void(opened: Callable[[], Outstanding[str]]) -> Non
     assert not table.may_go(prepared)
     assert arrive(table, 4) is Arrival.OLD
     assert (table.unsent - before, table.unacknowledged, sent(table)) == (30, 0, [])
-    assert ack(table, whole(1)).ignored == 1
+    assert ack(table, whole(1), whole(8)).ignored == 2
     assert [answer.request_id for answer in table.settled(waits.ticket)] == [9]
     assert arrive(table, 1, [4], epoch=SeekEpoch(3)) is Arrival.TAKEN
     assert sent(table) == [(1, [4])]
@@ -431,5 +466,5 @@ def test_what_a_client_cannot_read_comes_again() -> None:
     (answer,) = decision.answers
     assert answer.refusal is not None
     assert answer.refusal.code is ServerError.NOT_ALLOWED_ERROR
-    assert not table.reads_masks
+    assert (table.reads_masks, table.waiting) == (False, 0)
     deliver(table, 1, [0, 1])

@@ -115,6 +115,8 @@ class EntrySession(ConsumerSession):
 
     def _handle(self, event: ConsumerEvent) -> list[ConsumerEffect]:
         effects = self._handle_entries(event) if isinstance(event, EntryEvent) else super()._handle(event)
+        if not self.messages.taken_back:
+            return effects
         back, self.messages.taken_back = self.messages.taken_back, IndexSet()
         # A message whose acknowledgement is in flight is not held in any case.
         ranges = tuple(

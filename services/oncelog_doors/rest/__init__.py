@@ -1,0 +1,1 @@
+"""The REST port for `pulsar-admin` and for look-ups over HTTP."""

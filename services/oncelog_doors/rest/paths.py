@@ -1,0 +1,18 @@
+"""Paths of this cluster's REST."""
+
+from urllib.parse import quote
+
+
+def path(*parts: str) -> str:
+    """Of REST, below /admin/v2. Each part may have any characters."""
+    return below("/admin/v2", *parts)
+
+
+def below(at: str, *parts: str) -> str:
+    """Of REST, below another path."""
+    return "/".join([at, *(quote(part, safe="") for part in parts)])
+
+
+def topic_path(full_name: str) -> str:
+    """Of REST. full_name: tenant/namespace/topic."""
+    return path("persistent", *full_name.split("/"))

@@ -1,0 +1,1 @@
+"""What `pulsar-admin` asks, in terms of the REST of this cluster."""
