@@ -196,6 +196,8 @@ async def test_unsubscribing_deletes_the_subscription() -> None:
     """The client's consumer is closed by that."""
     async with door_world() as world, raw_client(world.port) as client:
         await opened(client)
+        client.write(flow(10))
+        await nothing_comes(client)
         assert (await client.answer(DELETE)).request_id == 9
         assert billing(world).deleted
         await nothing_comes(client)
