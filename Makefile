@@ -19,12 +19,14 @@ BIN := .venv/bin
 STAMP := .venv/.stamp
 COMPILE = $(BIN)/uv pip compile --generate-hashes --python-version 3.11 --python-platform x86_64-manylinux_2_28 \
 	--no-emit-index-url --no-header --no-annotate --quiet
+# The clients that `pulsar-proof` gets.
+PULSAR_PROOF := build/pulsar_clients/proof
 PROTOS = $(sort $(wildcard proto/*/wire/*.proto proto/oncelog/core/formats/wire/*.proto))
 WIRES = $(sort $(patsubst proto/%/,%,$(dir $(PROTOS))))
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup proto guarantees lint measure format test test-core test-doors test-effects test-spark test-lab test-changed test-steady proofs sim demo spark-proof jobs-proof fault-proof effects-proof effects-comparison copier-proof pulsar-java-proof pulsar-go-proof verdicts-proof upgrade-proof retention-proof ledgers-proof records-proof console-proof smoke smoke-storage smoke-spark chaos bench images dist lock clean tools tools-java how-long
+.PHONY: help setup proto guarantees lint measure format test test-core test-doors test-effects test-spark test-lab test-changed test-steady proofs sim demo spark-proof jobs-proof fault-proof effects-proof effects-comparison copier-proof pulsar-java-proof pulsar-go-proof pulsar-proof verdicts-proof upgrade-proof retention-proof ledgers-proof records-proof console-proof smoke smoke-storage smoke-spark chaos bench images dist lock clean tools tools-java how-long
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "make %-13s %s\n", $$1, $$2}'
@@ -84,7 +86,7 @@ test-changed: tools $(STAMP) ## run the tests that depend on the files that diff
 test-steady: tools $(STAMP) ## run `make test` RUNS times, ten unless given, beside LOAD processes that compute, none unless given
 	@$(BIN)/python -m tests.suite.steady --runs $(RUNS) --load $(LOAD)
 
-proofs: tools $(if $(filter pulsar-java,$(or $(ONLY),pulsar-java)),tools-java) $(STAMP) ## run the proofs that the default tests leave to the night (ONLY=names, see python -m tests.suite --list)
+proofs: tools $(if $(filter pulsar-java pulsar-defects,$(or $(ONLY),pulsar-java)),tools-java) $(STAMP) ## run the proofs that the default tests leave to the night (ONLY=names, see python -m tests.suite --list)
 	@$(BIN)/python -m tests.suite --proofs $(ONLY)
 
 # Programs that the tests start and that no Python package contains. What is missing is installed: in CI without a
@@ -108,7 +110,7 @@ tools:
 	command -v chromium >/dev/null || missing="$$missing chromium"; \
 	$(INSTALL_MISSING)
 
-# What fetches and compiles the programs with Java clients; only their proof needs it.
+# What fetches and compiles the programs with Java clients; only their proofs need it.
 tools-java:
 	@missing=; command -v mvn >/dev/null || missing=maven; \
 	command -v javac >/dev/null || missing="$$missing openjdk-17-jdk-headless"; \
@@ -151,6 +153,16 @@ pulsar-java-proof: tools tools-java $(STAMP) ## programs with Java clients of Pu
 
 pulsar-go-proof: tools $(STAMP) ## programs with Pulsar's Go client publish and read through a door, through kills; needs Go 1.24 or a newer one
 	$(BIN)/pytest -q tests/doors/clients/go
+
+pulsar-proof: tools-java $(STAMP) ## defects of Pulsar, shown with its own clients, and what a door makes of them; needs Maven and a JDK, and Go for its rows (PROOF=more options)
+	@mkdir -p $(PULSAR_PROOF)/go
+	mvn -q -B -f tests/doors/clients/java/client_4/pom.xml dependency:copy-dependencies -DincludeScope=runtime -DoutputDirectory=$(CURDIR)/$(PULSAR_PROOF)/jars
+	@go=; if command -v go >/dev/null; then \
+		cp tests/doors/clients/go/programs/go.* services/oncelog_doors/proof/clients/go/main.go $(PULSAR_PROOF)/go; \
+		(cd $(PULSAR_PROOF)/go && GOMODCACHE=$$PWD/../../go-modules GOCACHE=$$PWD/../../go-built GOFLAGS=-modcacherw go build -o client .) || exit 1; \
+		go="--go $(PULSAR_PROOF)/go/client"; \
+	fi; \
+	$(BIN)/python -m oncelog_doors pulsar-proof --java $(PULSAR_PROOF)/jars $$go $(PROOF)
 
 verdicts-proof: $(STAMP) ## compare an owner over gRPC with the reference model for STEPS steps, 10 million unless given (SEED=)
 	VERDICTS_SEED=$(SEED) VERDICTS_STEPS=$(STEPS) $(BIN)/pytest -q tests/contract/owner/reference

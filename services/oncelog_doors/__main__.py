@@ -1,4 +1,4 @@
-"""`oncelog-doors serve`, or `python -m oncelog_doors serve`: one door."""
+"""`oncelog-doors serve`, or `python -m oncelog_doors serve`: one door. `oncelog-doors pulsar-proof`: see `proof`."""
 
 import argparse
 
@@ -6,12 +6,15 @@ from oncelog.runtime.descriptors import program
 from oncelog.runtime.process import load_settings, run
 from oncelog.runtime.settings import DoorSettings
 from oncelog_doors.process import DoorProcess
+from oncelog_doors.proof import command as pulsar_proof
 
 
 @program
 def main() -> int:
     parser = argparse.ArgumentParser(prog="oncelog-doors", description="Gateways to Oncelog for clients of others.")
-    serve = parser.add_subparsers(dest="command", required=True).add_parser(
+    commands = parser.add_subparsers(dest="command", required=True)
+    pulsar_proof.add_command(commands)
+    serve = commands.add_parser(
         "serve", help="serve clients of Pulsar", description="Serve clients of Pulsar until SIGTERM."
     )
     serve.add_argument(
@@ -37,7 +40,10 @@ def main() -> int:
     )
     serve.add_argument("--host", dest="listen_host", help="address of the health port")
     serve.add_argument("--health-port", type=int, help="port of /livez, /readyz and /metrics; 0: a free port")
-    arguments = vars(parser.parse_args())
+    parsed = parser.parse_args()
+    if parsed.command == "pulsar-proof":
+        return pulsar_proof.run(parsed)
+    arguments = vars(parsed)
     del arguments["command"]
     settings = load_settings(DoorSettings, arguments)
     return run(DoorProcess(settings).run, drain_timeout_ms=settings.drain_timeout_ms)

@@ -24,11 +24,6 @@ def observe(telemetry: Telemetry, home: Home) -> None:
         "door_messages_out", "Messages that were sent to clients, also again", lambda: counts.messages_out
     )
     telemetry.observe_count("door_bytes_out", "Bytes of entries that were sent to clients", lambda: counts.bytes_out)
-    telemetry.observe_count(
-        "door_undeliverable_entries",
-        "Entries that no client can be sent, or that a client could not read, each time that a client comes to one",
-        lambda: counts.undeliverable,
-    )
     telemetry.observe_count("door_sends", "Batches that clients have sent", lambda: counts.sends)
     telemetry.observe_count("door_receipts", "Receipts that were sent to clients", lambda: counts.receipts)
     telemetry.observe_count(
@@ -45,6 +40,11 @@ def observe(telemetry: Telemetry, home: Home) -> None:
         "door_acks_ignored",
         "Ids that clients have acknowledged, and that name nothing their consumer holds",
         lambda: counts.acks_ignored,
+    )
+    telemetry.observe_count(
+        "door_undeliverable",
+        "Entries that a client could not read, or that could not be made for it; tried again after a minute",
+        lambda: counts.undeliverable,
     )
     telemetry.observe_count(
         "door_refusals",

@@ -21,6 +21,7 @@ from oncelog.runtime.security import Security
 from oncelog.runtime.settings import DoorSettings, variable
 from oncelog.runtime.telemetry import Telemetry
 from oncelog_doors.core.pulsar.send_budget import SendBudget, SendLimits
+from oncelog_doors.core.pulsar.sends import Sends
 from oncelog_doors.core.shared.admissions import AdmissionLimits, Admissions
 from oncelog_doors.log_client.forwarded_rest import ForwardedRest
 from oncelog_doors.log_client.sdk_cluster import SdkCluster
@@ -36,10 +37,13 @@ _CONNECTION_PART = 4
 
 
 class DoorProcess:
-    """`run` runs until the process ends."""
+    """`run` runs until the process ends. cluster, sends: what decides about batches and their answers."""
 
-    def __init__(self, settings: DoorSettings) -> None:
+    def __init__(
+        self, settings: DoorSettings, *, cluster: type[SdkCluster] = SdkCluster, sends: type[Sends] = Sends
+    ) -> None:
         self.settings = settings
+        self._cluster, self._sends = cluster, sends
         #: why the door gets no new clients; None once it serves
         self._unready: str | None = "starting"
 
@@ -66,8 +70,10 @@ class DoorProcess:
             if await shutdown.or_result(asked) is None:
                 return
             bytes_max = settings.door_bytes_max
-            cluster = SdkCluster(client, security, batch_bytes_max=settings.message_bytes_max, readers_bytes=bytes_max)
-            home = _home(settings, cluster)
+            cluster = self._cluster(
+                client, security, batch_bytes_max=settings.message_bytes_max, readers_bytes=bytes_max
+            )
+            home = _home(settings, cluster, self._sends)
             observe(telemetry, home)
             door = PulsarDoor(home)
             stack.push_async_callback(door.close)
@@ -108,7 +114,7 @@ def _client(settings: DoorSettings, *, own_token: bool = True) -> AsyncClient:
     )
 
 
-def _home(settings: DoorSettings, cluster: SdkCluster) -> Home:
+def _home(settings: DoorSettings, cluster: SdkCluster, sends: type[Sends]) -> Home:
     whole = settings.door_bytes_max
     limits = SendLimits(
         connection_bytes=min(SendLimits().connection_bytes, whole // _CONNECTION_PART), process_bytes=whole
@@ -118,6 +124,7 @@ def _home(settings: DoorSettings, cluster: SdkCluster) -> Home:
         cluster,
         LoopTimers(),
         server_version=f"Oncelog {version('oncelog')}",
+        sends=sends,
         budget=SendBudget(limits),
         admissions=Admissions(AdmissionLimits(connections_max)),
     )

@@ -37,14 +37,14 @@ from oncelog_doors.log_client.namespace_grants import Grants, NamespaceGrants
 from oncelog_doors.log_client.rights import Rights
 from oncelog_doors.log_client.stored_contents import StoredContents
 from oncelog_doors.log_client.topic_schemas import TopicSchemas
-from oncelog_doors.pulsar.ports import ConsumerCallbacks, ProvedCaller
+from oncelog_doors.pulsar.ports import ConsumerCallbacks, ProducerPort, ProvedCaller
 
 READERS_BYTES = 256 * 1024 * 1024
 #: Of reading the rights of a namespace. Clients wait 30 s for a look-up, and repeat it.
 _RIGHTS_TIMEOUT_MS = 10_000
-_CREATION_TIMEOUT_MS = 10_000
 #: Of a list of topics: a service reads a record for each of them.
 _LIST_TIMEOUT_MS = 20_000
+_CREATION_TIMEOUT_MS = 10_000
 
 
 class SdkCluster:
@@ -126,7 +126,7 @@ class SdkCluster:
         token: int,
         epoch: int | None,
         wanted: Callable[[], None],
-    ) -> ClientProducer:
+    ) -> ProducerPort:
         async def opened(on_conflict: Literal["fence", "refuse"]) -> PackedProducer:
             return await create_packed_producer(
                 self._client,

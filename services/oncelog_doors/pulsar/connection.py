@@ -66,6 +66,7 @@ class Connection(asyncio.Protocol):
         self.number = home.next_connection()
         self.cluster, self.timers, self.budget = home.cluster, home.timers, home.budget
         self.due, self.tasks, self.consuming, self.counts = home.due, home.tasks, home.consuming, home.counts
+        self.sends = home.sends
         self.caller: Caller = UNCHECKED
         self.family = ClientFamily.UNKNOWN
         self.peer = self.address = ""

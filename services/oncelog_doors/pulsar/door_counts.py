@@ -26,8 +26,7 @@ class DoorCounts:
         self.messages_out = self.bytes_out = 0
         #: ids that were acknowledged, and name nothing that their consumer holds
         self.acks_ignored = 0
-        #: entries that a client could not read, or that no client can be sent: damaged ones, messages in chunks. One
-        #: that is tried again counts again.
+        #: entries that a client could not read, or that could not be made for it
         self.undeliverable = 0
         #: {name of an error code: answers with it}
         self.refusals: Counter[str] = Counter()

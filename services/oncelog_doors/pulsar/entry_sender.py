@@ -102,9 +102,9 @@ class EntrySender:
         assert ready.whole is not None, "its bytes are made"
         around = self._around
         self.permits.sent(ready.messages)
-        around.counts.delivered(ready.messages, len(ready.whole))
         self.messages_out += ready.messages
         self.bytes_out += len(ready.whole)
+        around.counts.delivered(ready.messages, len(ready.whole))
         broker_entry = replies.broker_entry(ready) if around.wants_broker_entry else None
         around.write_entry(
             replies.message(self._consumer_id, ready.id, self.partition, *front), ready.whole, broker_entry

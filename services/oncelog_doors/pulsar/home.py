@@ -14,6 +14,7 @@ from oncelog_doors.core.pulsar.send_budget import (
     SendBudget,
     StopReading,
 )
+from oncelog_doors.core.pulsar.sends import Sends
 from oncelog_doors.core.shared.admissions import Admissions
 from oncelog_doors.core.shared.pace import Pace
 from oncelog_doors.pulsar.door_counts import DoorCounts
@@ -56,10 +57,13 @@ class Home:
         server_version: str,
         budget: SendBudget | None = None,
         admissions: Admissions | None = None,
+        sends: type[Sends] = Sends,
     ) -> None:
+        """sends: decides what clients are answered; the proof against Pulsar's rule has another one."""
         self.cluster = cluster
         self.timers = timers
         self.server_version = server_version
+        self.sends = sends
         self.budget = budget or SendBudget()
         self.due = DueRefusals()
         self.admissions = admissions or Admissions()

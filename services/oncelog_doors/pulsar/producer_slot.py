@@ -49,6 +49,7 @@ class Surroundings(Protocol):
     timers: Timers
     budget: SendBudget
     due: DueRefusals
+    sends: type[Sends]
     tasks: BackgroundTasks
 
     def write(self, command: Command) -> None: ...
@@ -81,8 +82,8 @@ class ProducerSlot:
         *,
         producer_id: int,
         request_id: int,
-        subscription: str = "",
         schema: Schema | None = None,
+        subscription: str = "",
     ) -> None:
         """subscription: is to be there before the first message is; empty: none."""
         self.key = key
@@ -127,7 +128,7 @@ class ProducerSlot:
                 case Succeed():
                     self._stop_waiting()
                     self._token = effect.token
-                    self._sends = Sends(self._around.family)
+                    self._sends = self._around.sends(self._around.family)
                     self._around.write(replies.producer_success(self._request_id, effect, self._schema_version))
                 case Refuse():
                     self._around.write(replies.error(self._request_id, effect.refusal))
@@ -138,11 +139,11 @@ class ProducerSlot:
     async def _ask(self, ask: AskOwner) -> None:
         around = self._around
         try:
-            if self._subscription:
-                await around.cluster.ensure_subscription(self.topic, around.caller, self._subscription)
             # First: a producer whose schema is refused takes the name from no other one.
             if self._schema is not None:
                 self._schema_version = await around.cluster.schemas.store(self.topic, around.caller, self._schema)
+            if self._subscription:
+                await around.cluster.ensure_subscription(self.topic, around.caller, self._subscription)
             port = await around.cluster.open_producer(
                 self.topic, around.caller, name=self._name, token=ask.token, epoch=ask.epoch, wanted=self._wanted
             )

@@ -328,7 +328,7 @@ class ConsumerClient(Process):
         request = next(self._requests)
         if self.settings.is_ordered:
             self._restarts_after = request
-        self._ask(NackWanted(request, self._place().seek_epoch, ranges, 0, counts), ranges)
+        self._ask(NackWanted(request, SeekEpoch(self._place().seek_epoch), ranges, 0, counts), ranges)
 
     def _restart(self, *, done: bool) -> None:
         self._restarts_after = 0

@@ -227,12 +227,18 @@ class ShellConsumers:
         number, serving = self._numbers.get(effect.consumer), self._shell.core.serving
         state = None if number is None or serving is None else serving.acks.state.subscriptions.get(number)
         stream = self._streams.get(effect.consumer)
-        if number is None or state is None or stream is None or not stream.keyed:
+        if number is None or serving is None or state is None or stream is None or not stream.keyed:
             return
         order = self._order(number, effect.seek_epoch)
+        # What is acknowledged in memory only is over for the application, too.
+        known = next(each for each in serving.subscriptions if each.state.number == number)
+        over = (state.acks, known._acks.in_memory)
         for first, last in (each for entry in effect.entries for each in entry.ranges):
             for index in range(first, last + 1):
-                order.sent(effect.consumer, index, lambda i: not state.acks.contains(i) and i not in state.dead_letters)
+                order.sent(
+                    effect.consumer, index,
+                    lambda i: not over[0].contains(i) and i not in over[1] and i not in state.dead_letters,
+                )  # fmt: skip
 
 
 class OwnerGate:

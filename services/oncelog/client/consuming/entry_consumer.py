@@ -230,9 +230,9 @@ class EntryConsumer:
         """The next delivery; None when none was received. The consumer holds its messages until they are acknowledged,
         negatively acknowledged or recalled.
 
-        Raises CorruptEntry and MessageTooLarge, once for each delivery, for an entry that cannot be opened: its messages
-        stay unacknowledged, and the next call goes on behind it. Raises UnknownFormat at each call, and the error that
-        ended the consumer.
+        Raises CorruptEntry and MessageTooLarge, once for each delivery, for an entry that cannot be opened: its
+        messages stay unacknowledged, and the next call goes on behind it. Raises UnknownFormat at each call, and the
+        error that ended the consumer.
         """
         self._check_open()
         while not self._restarting:

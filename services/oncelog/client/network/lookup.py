@@ -176,9 +176,7 @@ class OwnerLookup:
                 asked.add(address)
                 try:
                     channel = self._channels.shared(address, origin="a metadata service")
-                    answer = await channel.call(
-                        method, request, timeout_ms=timeout_ms, more_metadata=more_metadata
-                    )
+                    answer = await channel.call(method, request, timeout_ms=timeout_ms, more_metadata=more_metadata)
                     return answer, address
                 except OncelogError as error:
                     if not error.retriable:

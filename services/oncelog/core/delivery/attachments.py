@@ -158,11 +158,10 @@ class Attachments:
             return None
         return next((each for each in self._consumers.by_number.values() if each is not former), None)
 
-    def holder_lives(self, number: ConsumerNumber) -> None:
-        """The gateway says that the client of this consumer is there."""
-        if self.wanted.is_asked(number):
-            for opening, _ in self.wanted.take():
-                self._step.emit(AnswerSubscribe(opening.call, _busy()))
+    def holder_lives(self) -> None:
+        """The gateway says that the client of the consumer that has the exclusive subscription is there."""
+        for opening, _ in self.wanted.take():
+            self._step.emit(AnswerSubscribe(opening.call, _busy()))
 
     def _try_wanted(self) -> None:
         """What waits for a consumer that is gone is tried again."""

@@ -166,7 +166,7 @@ class Subscriptions:
             case ConsumerDetached():
                 subscription.attachments.detach(event.consumer, lost=event.lost)
             case ConsumerHeld():
-                subscription.attachments.holder_lives(event.consumer)
+                subscription.attachments.holder_lives()
             case EffectsAsked():
                 subscription.effects.ask(event)
             case _:

@@ -47,10 +47,6 @@ class WantedConsumer:
         waiting, self.waiting, self._asked = self.waiting, [], None
         return waiting
 
-    def is_asked(self, number: ConsumerNumber) -> bool:
-        """Whether the gateway of this consumer was asked."""
-        return self._asked is not None and self._asked.number == number
-
     @property
     def is_over(self) -> bool:
         """Whether the consumer whose gateway was asked is gone, so that what waits is to be tried again."""

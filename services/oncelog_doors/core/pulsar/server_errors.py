@@ -93,11 +93,11 @@ def without_error_names(sentence: str) -> str:
 _CODES: tuple[tuple[type[OncelogError], ServerError], ...] = (
     (Unauthenticated, ServerError.AUTHENTICATION_ERROR),
     (PermissionDenied, ServerError.AUTHORIZATION_ERROR),
+    (IncompatibleSchema, ServerError.INCOMPATIBLE_SCHEMA),
     (SubscriptionNotFound, ServerError.SUBSCRIPTION_NOT_FOUND),
     (SubscriptionGone, ServerError.SUBSCRIPTION_NOT_FOUND),
     (ConsumerBusy, ServerError.CONSUMER_BUSY),
     (SubscriptionTypeMismatch, ServerError.CONSUMER_BUSY),
-    (IncompatibleSchema, ServerError.INCOMPATIBLE_SCHEMA),
     (NotFound, ServerError.TOPIC_NOT_FOUND),
     (ProducerFenced, ServerError.PRODUCER_FENCED),
     (ProducerBusy, ServerError.PRODUCER_BUSY),

@@ -8,7 +8,7 @@ import asyncio
 import random
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
 
 from crc32c import crc32c
@@ -23,7 +23,6 @@ from oncelog.core.errors import (
 )
 from oncelog.core.formats.batch import encode_batch, encode_deltas
 from oncelog.core.formats.columns import encode_values
-from oncelog.core.formats.entry import SequenceMode
 from oncelog.core.formats.opening import ProducerInstance
 from oncelog.core.formats.outcome import Outcome, ResultKind
 from oncelog.core.ids import (
@@ -52,19 +51,13 @@ from oncelog.topic_owner.shell.topic_runner import TopicRunner
 from oncelog.wire import owner_pb2 as pb
 from tests.cluster.until import until
 from tests.contract.owner.owner_world import DEADLINE_S, PATIENT, OwnerLimits, OwnerWorld, owner_world
-from tests.contract.owner.reference.model import (
-    Place,
-    ReferenceProducer,
-    ReferenceTopic,
-    Verdict,
-    Written,
-    verdict,
-)
+from tests.contract.owner.reference.model import Place, ReferenceProducer, ReferenceTopic, Verdict, Written, verdict
+from tests.contract.owner.reference.programs import STRANGER, Program, Sent
 
-#: Ticks are frequent, so that periods of time begin soon; holders have no time to come back after a takeover.
 #: An answer that has not come by then does not come; a history has thousands, and computes for seconds.
 ANSWER_S = 60.0
 HISTORY_S = 900.0
+#: Ticks are frequent, so that periods of time begin soon; holders have no time to come back after a takeover.
 LIMITS = OwnerLimits(topic=replace(PATIENT, tick_ms=50, return_grace_ms=1))
 #: Eight hours: the timers of the owner end no period during a history.
 LIFETIME_MS = lease_ms(8 * PERIOD_MS_MAX)
@@ -78,35 +71,6 @@ _KINDS = {
     Verdict.DUPLICATE: ResultKind.DUPLICATE, Verdict.JOINED: ResultKind.DUPLICATE,
     Verdict.UNVERIFIED: ResultKind.BELOW_MARK, Verdict.STALE: ResultKind.STALE_SEQUENCE,
 }  # fmt: skip
-
-
-@dataclass(slots=True)
-class Program:
-    """One producer of a history. name None: it is leased. session None: it is not connected."""
-
-    name: str | None
-    contiguous: bool
-    instance: ProducerInstance
-    instance_id: InstanceId
-    session: SessionNumber | None = None
-
-    @property
-    def mode(self) -> SequenceMode:
-        return SequenceMode.CONTIGUOUS if self.contiguous else SequenceMode.MONOTONIC
-
-
-@dataclass(slots=True)
-class Sent:
-    """A batch, and what must be said of it. places: of its messages, when it was sent."""
-
-    session: SessionNumber
-    ids: Sequence[int]
-    expected: Verdict | list[Verdict]
-    places: list[Place | None] = field(default_factory=list)
-    written: Written | None = None
-
-
-STRANGER = Program(None, True, ProducerInstance(ProducerId(1 << 40), Generation(1)), InstanceId(b"stranger" * 2))
 
 
 class History:

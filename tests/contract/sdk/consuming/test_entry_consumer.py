@@ -505,6 +505,7 @@ async def test_subscription_that_is_deleted_ends_the_consumer(
     (entry,) = await taken(consumer, 1)
     waiting = asyncio.ensure_future(taken(consumer, 1))
     acked = consumer.ack(entry.ranges, entry.seek_epoch)
+    assert cluster.owner is not None
     cluster.owner.consumers.of(cluster.topic("flights")).delete("billing")
     async with asyncio.timeout(DEADLINE_S):
         with pytest.raises(errors.SubscriptionGone):

@@ -1,0 +1,91 @@
+// The program with Pulsar's Go client; the lines are those of the other programs (clients/__init__.py).
+package main
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"os"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/apache/pulsar-client-go/pulsar"
+	"github.com/apache/pulsar-client-go/pulsar/log"
+)
+
+func main() {
+	topic := os.Args[2]
+	client, err := pulsar.NewClient(pulsar.ClientOptions{
+		URL: os.Args[1], OperationTimeout: time.Minute, Logger: log.DefaultNopLogger(),
+	})
+	must(err)
+	var producer pulsar.Producer
+	var count, sent int64
+	for lines := bufio.NewScanner(os.Stdin); lines.Scan(); {
+		words := strings.Fields(lines.Text())
+		switch words[0] {
+		case "open":
+			timeout := time.Duration(number(words[3])) * time.Millisecond
+			if timeout == 0 {
+				timeout = -1 // none
+			}
+			count = number(words[2])
+			producer, err = client.CreateProducer(pulsar.ProducerOptions{
+				Topic: topic, Name: words[1], SendTimeout: timeout, DisableBatching: count == 1,
+				BatchingMaxMessages: uint(count), BatchingMaxPublishDelay: time.Minute,
+			})
+			if err != nil {
+				fmt.Println("error", oneWord(err))
+			} else {
+				fmt.Println("opened", producer.LastSequenceID())
+			}
+		case "send":
+			tag, message := words[1], pulsar.ProducerMessage{Payload: []byte(words[3])}
+			if words[2] != "-" {
+				id := number(words[2])
+				message.SequenceID = &id
+			}
+			producer.SendAsync(context.Background(), &message,
+				func(place pulsar.MessageID, _ *pulsar.ProducerMessage, err error) {
+					if err != nil {
+						fmt.Println("failed", tag, oneWord(err))
+					} else {
+						fmt.Println("sent", tag, fmt.Sprintf("%d:%d", place.LedgerID(), place.EntryID()))
+					}
+				})
+			if sent++; count > 1 && sent%count == 0 {
+				go producer.FlushWithCtx(context.Background()) // a full batch waits for the next message
+			}
+		case "read":
+			reader, err := client.CreateReader(pulsar.ReaderOptions{Topic: topic, StartMessageID: pulsar.EarliestMessageID()})
+			must(err)
+			found := "read"
+			for reader.HasNext() {
+				message, err := reader.Next(context.Background())
+				must(err)
+				found += " " + string(message.Payload())
+			}
+			reader.Close()
+			fmt.Println(found)
+		default:
+			panic("unknown line: " + lines.Text())
+		}
+	}
+}
+
+func oneWord(err error) string {
+	return strings.Join(strings.Fields(err.Error()), "_")
+}
+
+func number(word string) int64 {
+	found, err := strconv.ParseInt(word, 10, 64)
+	must(err)
+	return found
+}
+
+func must(err error) {
+	if err != nil {
+		panic(err)
+	}
+}

@@ -1,0 +1,64 @@
+import java.io.BufferedReader;
+import java.io.InputStreamReader;
+import java.util.concurrent.TimeUnit;
+import org.apache.pulsar.client.api.MessageId;
+import org.apache.pulsar.client.api.Producer;
+import org.apache.pulsar.client.api.PulsarClient;
+import org.apache.pulsar.client.api.PulsarClientException;
+import org.apache.pulsar.client.api.Reader;
+import org.apache.pulsar.client.api.TypedMessageBuilder;
+
+/** The program with Pulsar's Java client; the lines are those of the other programs (clients/__init__.py). */
+public class ProofClient {
+    public static void main(String[] arguments) throws Exception {
+        String topic = arguments[1];
+        PulsarClient client = PulsarClient.builder().serviceUrl(arguments[0])
+            .operationTimeout(60, TimeUnit.SECONDS).build();
+        BufferedReader lines = new BufferedReader(new InputStreamReader(System.in));
+        Producer<byte[]> producer = null;
+        for (String line = lines.readLine(); line != null; line = lines.readLine()) {
+            String[] words = line.split(" ");
+            switch (words[0]) {
+                case "open":
+                    int count = Integer.parseInt(words[2]);
+                    try {
+                        producer = client.newProducer().topic(topic).producerName(words[1])
+                            .sendTimeout(Integer.parseInt(words[3]), TimeUnit.MILLISECONDS)
+                            .enableBatching(count > 1).batchingMaxMessages(count)
+                            .batchingMaxPublishDelay(1, TimeUnit.MINUTES).create();
+                        say("opened " + producer.getLastSequenceId());
+                    } catch (PulsarClientException error) {
+                        say("error " + error.getClass().getSimpleName());
+                    }
+                    break;
+                case "send":
+                    String tag = words[1];
+                    TypedMessageBuilder<byte[]> message = producer.newMessage().value(words[3].getBytes());
+                    if (!words[2].equals("-")) {
+                        message.sequenceId(Long.parseLong(words[2]));
+                    }
+                    message.sendAsync().whenComplete((place, error) -> say(error == null
+                        ? "sent " + tag + " " + place.toString().replace(" ", "")
+                        : "failed " + tag + " " + error.getClass().getSimpleName()));
+                    break;
+                case "read":
+                    StringBuilder found = new StringBuilder("read");
+                    try (Reader<byte[]> reader = client.newReader().topic(topic)
+                            .startMessageId(MessageId.earliest).create()) {
+                        while (reader.hasMessageAvailable()) {
+                            found.append(' ').append(new String(reader.readNext().getData()));
+                        }
+                    }
+                    say(found.toString());
+                    break;
+                default:
+                    throw new IllegalArgumentException(line);
+            }
+        }
+        System.exit(0);
+    }
+
+    private static synchronized void say(String line) {
+        System.out.println(line);
+    }
+}

@@ -1,0 +1,51 @@
+"""The program with Pulsar's Python client, which is its C++ library (see `clients`)."""
+
+import sys
+from functools import partial
+from typing import Any
+
+import pulsar
+
+_READ_MS = 60_000
+
+
+def main(url: str, topic: str) -> None:
+    client = pulsar.Client(url, logger=pulsar.ConsoleLogger(pulsar.LoggerLevel.Error), operation_timeout_seconds=60)
+    producer = None
+    for line in sys.stdin:
+        match line.split():
+            case "open", name, count, timeout_ms:
+                batching = {"batching_max_messages": int(count), "batching_max_publish_delay_ms": 60_000}
+                chosen = {"batching_enabled": True, **batching} if count != "1" else {}
+                try:
+                    producer = client.create_producer(topic, name, send_timeout_millis=int(timeout_ms), **chosen)
+                except pulsar.PulsarException as error:
+                    say("error", type(error).__name__)
+                else:
+                    say("opened", producer.last_sequence_id())
+            case "send", tag, number, value if producer is not None:
+                chosen = {} if number == "-" else {"sequence_id": int(number)}
+                producer.send_async(value.encode(), partial(answered, tag), **chosen)
+            case ["read"]:
+                reader = client.create_reader(topic, pulsar.MessageId.earliest)
+                found = []
+                while reader.has_message_available():
+                    found.append(reader.read_next(_READ_MS).data().decode())
+                say("read", *found)
+            case other:
+                raise SystemExit(f"unknown line: {other}")
+
+
+def answered(tag: str, result: Any, place: Any) -> None:
+    if result == pulsar.Result.Ok:
+        say("sent", tag, str(place).replace(" ", ""))
+    else:
+        say("failed", tag, result.name)
+
+
+def say(*words: Any) -> None:
+    print(*words, flush=True)
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
