@@ -64,7 +64,7 @@ class ConsumerSlot:
         subscription: Subscription,
         *,
         former: "Leaving | None",
-        over: "Over",
+        over: "ConsumerOver",
     ) -> None:
         """former: the consumer of this number whose place this one takes. over: called when SUBSCRIBE has succeeded,
         and when nothing of this consumer is left."""
@@ -480,7 +480,7 @@ class Leaving(Protocol):
     async def gone(self) -> None: ...
 
 
-class Over(Protocol):
+class ConsumerOver(Protocol):
     """Learns how a slot goes on."""
 
     def opened(self, slot: ConsumerSlot) -> None: ...

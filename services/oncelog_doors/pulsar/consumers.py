@@ -49,7 +49,7 @@ class Sought(NamedTuple):
 
 
 class Consumers:
-    """Has the forms of `reader_slot.Over` and `consumer_slot.Over`."""
+    """Has the forms of `reader_slot.Over` and `consumer_slot.ConsumerOver`."""
 
     def __init__(self, around: ConsumerSurroundings) -> None:
         self._around = around
