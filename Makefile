@@ -121,7 +121,7 @@ how-long:
 	@echo "==> make test takes about ten minutes on two cores, with a line of progress every 15 seconds; the first time"
 	@echo "    it also downloads half a gigabyte into .venv. make test-core takes a minute."
 
-sim: $(STAMP) ## simulate a cluster under faults: SEEDS seeds of each of six kinds, 500 unless given, others each day or from FIRST on
+sim: $(STAMP) ## simulate a cluster under faults: SEEDS seeds of each of seven kinds, 500 unless given, others each day or from FIRST on
 	$(BIN)/python -m tests.simulation --seeds $(SEEDS) $(if $(FIRST),--first $(FIRST))
 
 demo: $(STAMP) ## publish a file effectively once while processes are killed

@@ -76,8 +76,8 @@ class Cluster(LocalCluster):
         pulsar_rest_port: int = 0,
         **settings: int | str,
     ) -> Iterator[Self]:
-        """Serve inside the block. ports: 0 for free ones; pulsar_port: 0 for no door, pulsar_rest_port: for none of its.
-        settings: of the services, by the names of their fields.
+        """Serve inside the block. ports: 0 for free ones; pulsar_port: 0 for no door; pulsar_rest_port: 0 for no REST
+        of that door. settings: of the services, by the names of their fields.
 
         With TLS or authentication the requests of this class need more: `rest`.
         """

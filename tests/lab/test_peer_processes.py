@@ -6,14 +6,17 @@ That no process is left behind, also after an error, is checked after each test.
 import asyncio
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
 
+from oncelog_lab.bench.running import BenchStack
 from oncelog_lab.failures import LabFailed
-from oncelog_lab.peer_bench.comparison import System, compare, measure, systems_of
-from oncelog_lab.peer_bench.loads import PeerLoad, Program, python_program
+from oncelog_lab.peer_bench import comparison
+from oncelog_lab.peer_bench.comparison import System, compare, measure, peers_rows, systems_of
+from oncelog_lab.peer_bench.loads import Measured, PeerLoad, Program, python_program
 from oncelog_lab.peer_bench.servers import claimed_ports, ended_well
 from tests.cluster.until import until
 from tests.lab import peer_fakes as fakes
@@ -48,6 +51,28 @@ async def test_client_runs_until_its_runs_are_enough() -> None:
     """It is killed then; more lines do not count."""
     found = await measure(program([1, 9, 9, 9, 2, 3, 4, 100, 100]))
     assert (found.warm_up, found.runs) == (((1,), (9,), (9,), (9,)), ((2,), (3,), (4,)))
+
+
+@pytest.mark.asyncio
+async def test_client_that_is_never_steady_has_a_limit(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """That of --warm-up-runs, on its way from the command to each client."""
+    assert len((await measure(program([1, 2, 4, 8, 16, 32, 64, 128]), 4)).warm_up) == 4
+    seen: list[int] = []
+
+    async def seen_by(_: Program, warm_up_runs: int) -> Measured:
+        seen.append(warm_up_runs)
+        return Measured((), ((1.0,),), True)
+
+    @asynccontextmanager
+    async def served(_: Path) -> AsyncIterator[str]:
+        yield "127.0.0.1:1"
+
+    monkeypatch.setattr(comparison, "measure", seen_by)
+    monkeypatch.setattr(comparison, "check_disk", lambda *_: None)
+    only = System("Oncelog", "1", "", served, lambda *_: [program([])])
+    stack = BenchStack(tmp_path, None, "")
+    await peers_rows(stack, [only], [PeerLoad.LISTS], lambda _: None, 7)
+    assert seen == [7, 7]
 
 
 @pytest.mark.asyncio

@@ -61,6 +61,10 @@ def test_client_that_never_becomes_steady_is_measured_and_marked() -> None:
     found = measured_of(restless)
     assert found is not None
     assert (len(found.warm_up), found.steady) == (WARM_UP_RUNS_MAX, False)
+    assert measured_of(restless[:6], 4) is None
+    sooner = measured_of(restless[:7], 4)
+    assert sooner is not None
+    assert (len(sooner.warm_up), sooner.steady) == (4, False)
 
 
 RUN_LINE = python_program("oncelog", (), PeerLoad.LATENCY, 1.0).line
@@ -138,6 +142,13 @@ def test_tools_send_as_the_python_clients_do(tmp_path: Path) -> None:
     lone = pulsar.programs(tmp_path, java, 2.0, tmp_path, "pulsar://127.0.0.1:1", PeerLoad.LATENCY)[1]
     words = "produce latency --rate 200 --size 100 --disable-batching --service-url pulsar://127.0.0.1:1"
     assert " ".join(lone.command[1:]) == words
+
+
+def test_clients_of_pulsar_read_a_fifth(tmp_path: Path) -> None:
+    """Its Python client fills the topic slowly. The tool ends only if there are as many messages as it reads."""
+    found = pulsar.programs(tmp_path, tmp_path / "java", 2.0, tmp_path, "pulsar://127.0.0.1:1", PeerLoad.READ_OBJECTS)
+    assert [each.command[-1] for each in found[:1]] == ["200000"]
+    assert "--num-messages 200000 " in " ".join(found[1].command)
 
 
 class FakeClient:

@@ -22,7 +22,7 @@ from oncelog.core.formats.entry import EntryHeader
 from oncelog.core.formats.outcome import ResultKind, ResultRange
 from oncelog.core.ids import ProducerId
 from oncelog.verify.violation import Violation
-from tests.oracles.fold import LogFold, MessagePlace
+from tests.oracles.fold import LogFold, MessagePlace, numbers_of
 from tests.oracles.history import History, HistoryAppend, HistoryOpening
 
 DedupEnabled = Callable[[EntryHeader], bool]
@@ -204,15 +204,13 @@ def _check_real_time(history: History, fold: LogFold) -> None:
         if entry.batch is None or producer is None:
             continue
         name = producer.name
-        for index in range(entry.header.skip_first, entry.batch.count):
-            invoked, answered_at = first.get((producer.producer_id, entry.ids[index]), [0, 1 << 62])
-            repeated = len(producer.places[entry.ids[index]]) > 1
+        for number in numbers_of(entry):
+            invoked, answered_at = first.get((producer.producer_id, number), [0, 1 << 62])
+            repeated = len(producer.places[number]) > 1
             if answered_at < latest and not repeated:
-                raise Violation(
-                    "real time", f"{name!r} id {entry.ids[index]} was answered before {latest_name} was sent"
-                )
+                raise Violation("real time", f"{name!r} id {number} was answered before {latest_name} was sent")
             if invoked > latest and not repeated:
-                latest, latest_name = invoked, f"{name!r} id {entry.ids[index]}"
+                latest, latest_name = invoked, f"{name!r} id {number}"
 
 
 def _check_last_ids(history: History, fold: LogFold) -> None:

@@ -8,13 +8,14 @@ in chunks names whole chunks of its own ledger and id, before it
 """
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
 from typing import NamedTuple
 
+from oncelog.core.formats.batch import payload_of
 from oncelog.core.formats.chunks import OFFSET_BYTES, ChunkNames
-from oncelog.core.formats.entry import GIVEN_UP_GENERATIONS, EntryHeader, ProducerOpened, SequenceMode
+from oncelog.core.formats.entry import GIVEN_UP_GENERATIONS, EntryHeader, ProducerOpened, SequenceMode, body_of
 from oncelog.core.formats.head import LedgerHead
 from oncelog.core.formats.producers_aged import ProducersAged
 from oncelog.core.ids import (
@@ -41,6 +42,12 @@ def check_former(head: LedgerHead, header: EntryHeader, position: Position) -> N
         raise Violation("heads", f"the head at {header.position} is not the first entry of its ledger")
     if head.former != (None if position == BEFORE_ALL else position):
         raise Violation("heads", f"the head at {header.position} follows {head.former}, and the chain {position}")
+
+
+def numbers_of(entry: LoggedEntry) -> Sequence[int]:
+    """The ids under which the fold has the messages of an entry with a batch: a unit counts as one message."""
+    assert entry.batch is not None
+    return (entry.batch.last,) if entry.batch.unit else entry.ids[entry.header.skip_first :]
 
 
 class MessagePlace(NamedTuple):
@@ -210,6 +217,9 @@ class LogFold:
                 "fencing", f"entry {header.position} of generation {batch.generation} follows {known.generation}"
             )
         known.active_at_ms = self.time_ms
+        if batch.unit:
+            self._stored_whole(entry, known)
+            return
         for index in range(header.skip_first, batch.count):
             number = entry.ids[index]
             place = MessagePlace(header.position, index, bytes(entry.values[index]), batch.generation)
@@ -217,6 +227,20 @@ class LogFold:
             if number > known.mark:
                 known.mark = number
                 known.marked[number] = place
+
+    @staticmethod
+    def _stored_whole(entry: LoggedEntry, known: FoldedProducer) -> None:
+        """A unit counts as one message under its last id, whose value is the entry of its client."""
+        header, batch = entry.header, entry.batch
+        assert batch is not None
+        if header.skip_first:
+            raise Violation("units", f"entry {header.position} stores a unit without its first {header.skip_first}")
+        value = bytes(payload_of(batch, body_of(entry.data)))
+        place = MessagePlace(header.position, 0, value, batch.generation)
+        known.places.setdefault(batch.last, []).append(place)
+        if batch.last > known.mark:
+            known.mark = batch.last
+            known.marked[batch.last] = place
 
     def compare(self, state: DedupState) -> None:
         """Raises Violation unless an owner's state after a takeover equals the fold of the whole log."""
@@ -254,7 +278,7 @@ class LogFold:
 def _compare_recent_batches(known: FoldedProducer, producer: ProducerState) -> None:
     """Above the floor, the recent batches contain every id that raised the mark, with its position."""
     beyond = {number: place for number, place in known.marked.items() if number > producer.recent_floor}
-    if sum(recent.count for recent in producer.recent_batches) != len(beyond):
+    if sum(1 if recent.unit else recent.count for recent in producer.recent_batches) != len(beyond):
         raise Violation(
             "recent batches",
             f"producer {known.name!r}: the recent batches and the log above {producer.recent_floor} differ",
@@ -270,6 +294,8 @@ def _compare_recent_batches(known: FoldedProducer, producer: ProducerState) -> N
 
 def _named_by(recent: RecentBatch) -> list[tuple[int, int]]:
     """[(id, index in its entry)] of the ids that the batch contains."""
+    if recent.unit:
+        return [(recent.last, 0)]
     if recent.deltas is None:
         return [(recent.first, recent.offset)]
     return [(number, recent.offset + i) for i, number in enumerate(ids_of_batch(recent))]

@@ -25,6 +25,7 @@ from tests.simulation.clients.producer_client import ClientParts, ProducerClient
 from tests.simulation.clients.reader_client import ReaderClient, ReaderParts
 from tests.simulation.clients.workload import make_inputs
 from tests.simulation.consumers.consumption import EPOCH_MS, ConsumerShape, TopicConsumption
+from tests.simulation.doors.doors import Doors
 from tests.simulation.eras import Eras
 from tests.simulation.faults.deletions import name_note
 from tests.simulation.network import Network
@@ -115,6 +116,8 @@ class Cluster:
         #: {topic: its leases}; the programs that lease
         self.leases: dict[TopicId, LeaseHistory] = {}
         self.lease_clients: list[LeaseClient] = []
+        #: None: nobody publishes through doors
+        self.doors: Doors | None = None
         #: {topic: (history, its producers' places, its readers)}
         self.clients: dict[TopicId, tuple[History, list[ProducerClient], list[ReaderClient]]] = {}
         for topic_id in topic_ids:
@@ -124,6 +127,9 @@ class Cluster:
                 node.notes[name_note(name, topic_id).path] = name_note(name, topic_id)
         if shape.consumers is not None:
             self._add_consumers(shape.consumers)
+        if shape.doors is not None:
+            history, _, _ = self.clients[topic_ids[0]]
+            self.doors = Doors(self._client_parts(history), topic_ids[0], shape.doors)
         if shape.leases is not None:
             self.owner_parts.policies = TopicPolicies(lifetimes=shape.leases.policy)
             self.owner_parts.began_ms = EPOCH_MS
@@ -185,17 +191,7 @@ class Cluster:
             self.owner_parts.recorders[topic_id] = load.recorder
         if shape.questioners:
             self.questioners[topic_id] = Questioner(self.metadata[0].parts, self.nodes, history, topic_id)
-        parts = ClientParts(
-            world,
-            self.network,
-            history,
-            checksum,
-            self.metadata,
-            session_class=rules.session,
-            pace=shape.pace,
-            keyed=shape.consumers is not None,
-            leases=None if shape.leases is None else LeaseHistory(),
-        )
+        parts = self._client_parts(history)
         if parts.leases is not None:
             self.owner_parts.appended[topic_id] = parts.leases.appended
             self.leases[topic_id] = parts.leases
@@ -214,6 +210,20 @@ class Cluster:
         readers = [ReaderClient(reader_parts, f"reader{number}{n}", topic_id) for n in range(shape.readers)]
         self.clients[topic_id] = (history, producers, readers)
 
+    def _client_parts(self, history: History) -> ClientParts:
+        shape = self.shape
+        return ClientParts(
+            self.world,
+            self.network,
+            history,
+            checksum,
+            self.metadata,
+            session_class=self.rules.session,
+            pace=shape.pace,
+            keyed=shape.consumers is not None,
+            leases=None if shape.leases is None else LeaseHistory(),
+        )
+
     @property
     def producers(self) -> list[ProducerClient]:
         return [client for _, producers, _ in self.clients.values() for client in producers]
@@ -222,7 +232,8 @@ class Cluster:
         readers = [reader for _, _, others in self.clients.values() for reader in others]
         consumers = [client for each in self.consumption.values() for client in each.clients]
         servers = [*self.nodes.values(), *self.owners.values(), *self.metadata]
-        return [*servers, *self.producers, *readers, *consumers, *self.eras.restorers]
+        doors = [] if self.doors is None else self.doors.processes
+        return [*servers, *self.producers, *readers, *consumers, *self.eras.restorers, *doors]
 
     # --- lives --------------------------------------------------------------------------------------------------------
 
@@ -313,7 +324,8 @@ class Cluster:
         nodes = "".join("+" if n.alive and not n.paused else "z" if n.alive else "-" for n in self.nodes.values())
         clients = " ".join(f"{c.app.next}/{len(c.source.ids)}" if c.alive else "down" for c in self.producers)
         consumers = "".join(f" | {each.state_line()}" for each in self.consumption.values())
-        return f"{owners} | nodes {nodes} | producers {clients}{consumers}"
+        doors = "" if self.doors is None else f" | doors {self.doors.state_line()}"
+        return f"{owners} | nodes {nodes} | producers {clients}{consumers}{doors}"
 
 
 def _owner_state(owner: OwnerServer) -> str:

@@ -21,15 +21,11 @@ from tests.simulation.faults.storage_faults import all_whole, not_whole
 from tests.simulation.servers.decoding import decode_ledger
 from tests.simulation.servers.repair_server import listed_ledgers_of
 from tests.simulation.servers.topic_shell import TopicShell
-from tests.simulation.shapes import Shape, draw_shape
+from tests.simulation.shapes import HEALED_TICKS, Shape, draw_shape
 from tests.simulation.watches.new_era import check_given_up
 from tests.simulation.watches.unlisted_watch import check_left
 from tests.simulation.world import World
 
-FAULTY_TICKS = 4000
-#: after the last fault: producers open again after a second at most, owners take over after a session's length, and
-#: every listed ledger is whole
-HEALED_TICKS = 20_000
 STEPS_MAX = 60_000
 
 
@@ -91,7 +87,7 @@ class Run:
     def run(self) -> None:
         """Raises the first problem."""
         self.faults.start()
-        self.until(FAULTY_TICKS)
+        self.until(self.cluster.shape.faulty_ticks)
         self.heal()
         self.check_history()
 
@@ -115,8 +111,8 @@ class Run:
         consumption = self.cluster.consumption.values()
         for each in consumption:
             each.heal()
-        healed = self.world.now
-        deadline = healed + HEALED_TICKS
+        healed, ticks = self.world.now, self.cluster.shape.healed_ticks
+        deadline = healed + ticks
         while not (
             self._complete()
             and all(one.answered_began >= healed for one in self.cluster.questioners.values())
@@ -124,7 +120,7 @@ class Run:
         ):
             if self.world.now > deadline:
                 lacks = self._lacks(healed)
-                raise Violation("liveness", f"after {HEALED_TICKS} ticks it lacks {lacks}: {self.state_line()}")
+                raise Violation("liveness", f"after {ticks} ticks it lacks {lacks}: {self.state_line()}")
             self.step()
             for each in consumption:
                 each.look()
@@ -177,6 +173,7 @@ class Run:
                 client.app.fenced = 0
                 client.post(1, "is started once more", client._again)
         complete = complete and all(each.complete for each in self.cluster.consumption.values())
+        complete = complete and (self.cluster.doors is None or not self.cluster.doors.unfinished)
         complete = complete and self.cluster.eras.is_over
         return complete and all(self._served(watch.record) for watch in self.cluster.watch.topics.values())
 
@@ -186,6 +183,7 @@ class Run:
         lacks: dict[str, Sequence[object]] = {
             "inputs": [client.name for client in cluster.producers if not client.source.complete],
             "consumption of": [topic for topic, each in cluster.consumption.items() if not each.complete],
+            "programs": [] if cluster.doors is None else cluster.doors.unfinished,
             "restores": [] if cluster.eras.is_over else [f"after era {cluster.store.era}"],
             "service of": [topic for topic, watch in cluster.watch.topics.items() if not self._served(watch.record)],
             "answers to": [name for name, one in cluster.questioners.items() if one.answered_began < healed],
@@ -256,6 +254,8 @@ class Run:
                 self.cluster.consumption[topic_id].check(topic.acks.folded(watch.closed))
             for client in producers:
                 self._check_input(client.source.name, client.source.ids, topic_id)
+            if self.cluster.doors is not None and self.cluster.doors.topic_id == topic_id:
+                self.cluster.doors.check(topic.fold)
 
     def _checked(self, header: EntryHeader) -> bool:
         return not any(start <= header.append_time_ms < end for start, end in self.faults.dedup_off)

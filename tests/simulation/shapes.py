@@ -12,6 +12,7 @@ from oncelog.core.topic.serving import TopicSettings
 from tests.simulation.clients.lease_client import LeaseShape, draw_lease_shape
 from tests.simulation.clients.producer_client import Input
 from tests.simulation.consumers.consumption import ConsumerShape, draw_consumer_shape
+from tests.simulation.doors.entries import DoorShape, draw_door_shape
 from tests.simulation.world import World
 
 #: how long a name is left to its holder after a takeover
@@ -30,8 +31,18 @@ EFFECT_SEEDS = 3_000_000
 LEASE_SEEDS = 4_000_000
 #: In the runs from this seed on ZooKeeper's records are restored.
 RESTORE_SEEDS = 5_000_000
+#: In the runs from this seed on clients of Pulsar publish through doors.
+DOOR_SEEDS = 6_000_000
 #: The first seed of each kind.
-KINDS = (0, ACK_SEEDS, CONSUMER_SEEDS, EFFECT_SEEDS, LEASE_SEEDS, RESTORE_SEEDS)
+KINDS = (0, ACK_SEEDS, CONSUMER_SEEDS, EFFECT_SEEDS, LEASE_SEEDS, RESTORE_SEEDS, DOOR_SEEDS)
+#: How long faults are injected.
+FAULTY_TICKS = 4000
+#: After the last fault: producers open again after a second at most, owners take over after a session's length, and
+#: every listed ledger is whole.
+HEALED_TICKS = 20_000
+#: With doors, a holder of a name may be silent for 8 s. Of clients that are gone, each may get the name before one that
+#: lives, until its door has heard nothing of it for a minute.
+FAULTY_TICKS_OF_DOORS, HEALED_TICKS_OF_DOORS = 16_000, 90_000
 #: The fault of which two operators restore the records at the same time, and how many of those runs have it.
 SECOND_RESTORE, SECOND_RESTORES = "second restore", 0.3
 #: Between two ticks of an idle topic.
@@ -67,6 +78,10 @@ class Shape:
     leases: LeaseShape | None = None
     #: whether ZooKeeper's records are lost and restored
     restores: bool = False
+    #: of doors and their clients; None: there are none
+    doors: DoorShape | None = None
+    faulty_ticks: int = FAULTY_TICKS
+    healed_ticks: int = HEALED_TICKS
 
     @property
     def deletes_topic(self) -> bool:
@@ -127,6 +142,8 @@ def draw_shape(world: World) -> Shape:
 
 
 def _drawn_for(world: World) -> Shape:
+    if world.seed >= DOOR_SEEDS:
+        return _with_doors(world)
     if LEASE_SEEDS <= world.seed < RESTORE_SEEDS:
         return _with_leases(world)
     shape = _draw_shape(world)
@@ -180,6 +197,15 @@ def _with_leases(world: World) -> Shape:
     return Shape(
         owners=rng.choice((2, 3)), metadata=1, producers=1, readers=0, questioners=0, pace=(30, 250),
         settings=settings, leases=draw_lease_shape(world.seed),
+    )  # fmt: skip
+
+
+def _with_doors(world: World) -> Shape:
+    """Clients of Pulsar alone, which send during all the faults."""
+    return Shape(
+        owners=2, metadata=1, producers=0, readers=0, questioners=0, pace=(100, 900), settings=small_settings(world),
+        doors=draw_door_shape(world.seed), faulty_ticks=FAULTY_TICKS_OF_DOORS,
+        healed_ticks=HEALED_TICKS_OF_DOORS,
     )  # fmt: skip
 
 

@@ -1,7 +1,7 @@
 """One sweep for all tests of a session: every outcome is kept, so that coverage costs no second run.
 
 The same seeds each time: those that failed once, those that find planted bugs, and those that reach what few others do.
-New ones are beside them, 150 for each half of a day: the part `simulation/new-seeds` of the suite (`new_seeds`).
+New ones are beside them, 175 for each half of a day: the part `simulation/new-seeds` of the suite (`new_seeds`).
 """
 
 from functools import cache
@@ -17,6 +17,7 @@ RARE = (
     19, 30, 79, 81, 93, 105, 114, 144, 149, 154, 197, 199, 214, 234, 247, 274, 279, 289, 292, 314, 374, 389, 414, 474,
     514, 574,
     1_000_037, 5_000_019, 5_000_035,
+    6_000_045, 6_000_081, 6_000_095, 6_000_139, 6_001_031, 6_001_061, 6_001_077,
 )  # fmt: skip
 CHUNK = 35
 

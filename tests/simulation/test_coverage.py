@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.simulation.shapes import ACK_SEEDS, CONSUMER_SEEDS, EFFECT_SEEDS, LEASE_SEEDS, RESTORE_SEEDS
+from tests.simulation.shapes import ACK_SEEDS, CONSUMER_SEEDS, DOOR_SEEDS, EFFECT_SEEDS, LEASE_SEEDS, RESTORE_SEEDS
 from tests.simulation.sweep import counts
 
 FAULTS = (
@@ -69,6 +69,17 @@ LEASES = (
     "lease renewed refused: producer_expired", "lease renewed refused: producer_fenced",
     "producer failed: producer_expired",
 )  # fmt: skip
+DOORS = (
+    "door crashed", "door stalled", "door cut off", "client of a door crashed", "client of a door slept",
+    "connection left", "connection left half-open", "producer comes back", "producer came back",
+    "producer closed by its door", "PRODUCER sent again on its connection", "PRODUCER refused: PRODUCER_BUSY",
+    "PRODUCER refused: PRODUCER_FENCED after its creation",
+    "PRODUCER refused: PRODUCER_BLOCKED_QUOTA_EXCEEDED_EXCEPTION after its creation",
+    "session superseded", "name wanted", "name held", "name kept", "name taken from a silent holder",
+    "door drops a silent client", "door stops reading", "SEND failed",
+    "batch STORED", "batch SAME_BATCH", "batch PARTLY_NEW", "batch OTHER_BATCHES", "batch UNVERIFIED", "batch STALE",
+    "receipt without a place", "application goes on behind what is stored",
+)  # fmt: skip
 HEADS = ("ledger with a head",)
 RESTORES = (
     "store lost", "store beside the former one", "restore committed", "restore refused", "performer fenced",
@@ -112,6 +123,12 @@ def test_sweep_of_effects_reaches_each_condition(what: str) -> None:
 def test_sweep_of_leases_reaches_each_condition(what: str) -> None:
     """The same in the runs in which ids are leased."""
     assert counts(LEASE_SEEDS).get(what, 0) >= 3
+
+
+@pytest.mark.parametrize("what", DOORS)
+def test_sweep_of_doors_reaches_each_condition(what: str) -> None:
+    """The same in the runs with doors."""
+    assert counts(DOOR_SEEDS).get(what, 0) >= 3
 
 
 @pytest.mark.parametrize("what", HEADS + RESTORES)

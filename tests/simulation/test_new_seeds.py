@@ -75,7 +75,7 @@ def test_failing_seed_is_told_with_the_command_that_repeats_it(
     assert f"the least of {broken}" in said
     assert said[-1] == "again: make sim FIRST=5 SEEDS=3"
     assert command.sweep(8, 1, processes=1, show_counts=False) == 0
-    assert capsys.readouterr().out.splitlines()[-1].startswith("6 of 6 runs from seed 8 of each kind on in ")
+    assert capsys.readouterr().out.splitlines()[-1].startswith("7 of 7 runs from seed 8 of each kind on in ")
 
 
 def test_open_findings_are_open() -> None:

@@ -16,10 +16,9 @@ from oncelog.core.ledger.metadata import LedgerState, encode_ledger
 from tests.simulation import run
 from tests.simulation.directed import Directed, steady
 from tests.simulation.faults.faults import KINDS
-from tests.simulation.run import FAULTY_TICKS
 from tests.simulation.servers.decoding import decode_ledger
 from tests.simulation.servers.storage_server import Reply
-from tests.simulation.shapes import Shape, restless_shape
+from tests.simulation.shapes import FAULTY_TICKS, Shape, restless_shape
 from tests.simulation.sweep import outcome_of
 
 SEEDS = 6

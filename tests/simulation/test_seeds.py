@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.simulation.shapes import ACK_SEEDS, CONSUMER_SEEDS, EFFECT_SEEDS, LEASE_SEEDS, RESTORE_SEEDS
+from tests.simulation.shapes import ACK_SEEDS, CONSUMER_SEEDS, DOOR_SEEDS, EFFECT_SEEDS, LEASE_SEEDS, RESTORE_SEEDS
 from tests.simulation.shrinking import shrunk_report
 from tests.simulation.sweep import CHUNK, outcome_of, swept
 
@@ -62,6 +62,25 @@ def test_no_seed_with_leases_violates_an_invariant(seed: int) -> None:
     outcome = outcome_of(seed)
     assert outcome.problem is None, shrunk_report(seed)
     assert outcome.counts["producer expired"] >= 2
+
+
+@pytest.mark.hazard(
+    "gateway-opens-anew",
+    "gateways-hold-one-producer",
+    "half-open-session",
+    "name-lost-by-a-restart",
+    "zombie-takes-its-name-back",
+    "sessions-end-each-other",
+    "batches-of-keys",
+    "place-of-another-batch",
+    "receipt-out-of-order",
+)
+@pytest.mark.parametrize("seed", swept(DOOR_SEEDS))
+def test_no_seed_with_doors_violates_an_invariant(seed: int) -> None:
+    """Clients of Pulsar come back through other doors: each message is stored once, and each program ends."""
+    outcome = outcome_of(seed)
+    assert outcome.problem is None, shrunk_report(seed)
+    assert outcome.counts["receipt"] >= 10
 
 
 @pytest.mark.parametrize("seed", swept(RESTORE_SEEDS))

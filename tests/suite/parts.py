@@ -456,6 +456,8 @@ PROOFS: tuple[Proof, ...] = (
             _CORE,
             "services/oncelog/metadata/restore",
             "services/oncelog/verify",
+            "services/oncelog_doors/core",
+            "services/oncelog_doors/log_client",
             "tests/oracles",
             "tests/simulation",
         ),

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import oncelog
 from tests.simulation.run import Outcome, run
-from tests.simulation.shapes import ACK_SEEDS, CONSUMER_SEEDS, LEASE_SEEDS, RESTORE_SEEDS
+from tests.simulation.shapes import ACK_SEEDS, CONSUMER_SEEDS, DOOR_SEEDS, LEASE_SEEDS, RESTORE_SEEDS
 from tests.surface import described
 from tests.surface.described import Files
 from tests.surface.encoded import encoded
@@ -30,6 +30,7 @@ def traces(count: int) -> Files:
     """Hash, steps and counts of runs from every range of seeds that has a world of its own."""
     ranges = {
         "cluster": 0, "acks": ACK_SEEDS, "consumers": CONSUMER_SEEDS, "leases": LEASE_SEEDS, "restores": RESTORE_SEEDS,
+        "doors": DOOR_SEEDS,
     }  # fmt: skip
     for name, first in ranges.items():
         yield f"traces/{name}.txt", "\n".join(_trace(run(seed)) for seed in range(first, first + count))

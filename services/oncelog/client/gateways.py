@@ -19,9 +19,10 @@ from oncelog.client.consuming.subscribing import SubscriptionTypeName, consumer_
 from oncelog.client.producing.packed_entries import PackedCallback, PackedEntry, PackedResult
 from oncelog.client.producing.packed_producer import PackedProducer
 from oncelog.client.producing.sender import PENDING_SLACK_BYTES
-from oncelog.client.reading.entry_reader import EntryReader, EntryStart, WholeEntry
+from oncelog.client.reading.entry_reader import EntryReader
 from oncelog.client.subscription_calls import SubscriptionRest
 from oncelog.client.values.arguments import CONFLICTS, check_seconds, check_type, choice, integer
+from oncelog.client.values.whole_entries import EntryStart, WholeEntry
 from oncelog.core.access import Caller
 from oncelog.core.errors import InvalidArgument
 from oncelog.core.formats.client_token import decode_token

@@ -2,6 +2,7 @@
 
 import asyncio
 from contextlib import nullcontext
+from datetime import UTC, datetime, timedelta
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Query, Request, Response
@@ -15,11 +16,12 @@ from oncelog_doors.core.rest.refusals import Refused, refused_field
 from oncelog_doors.rest.addresses import brokers_of
 from oncelog_doors.rest.asking import Asking, AskingOf, BodyOf, each_of, passed_over
 from oncelog_doors.rest.namespaces import all_topics
-from oncelog_doors.rest.paths import below, path
+from oncelog_doors.rest.paths import below, lookup_path, path
 from oncelog_doors.rest.policies import TOPIC, PlaceOf
 
 _NAMESPACE = "/admin/v2/persistent/{tenant}/{namespace}"
 _PRODUCERS_SHOWN_MAX = 1_000
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _IN_USE = "the topic has connected producers or consumers: close them, or use --force"
 Switch = Annotated[bool, Query()]
 
@@ -128,7 +130,7 @@ def _add_partitions(router: APIRouter) -> None:
         """With checkAllowAutoCreation, as clients ask that look topics up over HTTP, it creates the topic where its
         namespace allows that."""
         if request.query_params.get("checkAllowAutoCreation") == "true":
-            found = await asking.get(place.replace("/admin/v2", "/lookup/v2/topic", 1), create="true")
+            found = await asking.get(lookup_path(place), create="true")
             return {"partitions": found["partitions"], "deleted": False}
         return {"partitions": await _partitions(asking, place), "deleted": False}
 
@@ -213,5 +215,14 @@ def message_response(message: dict[str, Any], value: bytes) -> Response:
     headers = {"X-Pulsar-Message-ID": f"{ledger}:{entry}"}
     for name in ("publish", "event"):
         if (when := message.get(f"{name}_time_ms")) is not None:
-            headers[f"X-Pulsar-{name}-time"] = str(when)
+            headers |= _time_header(f"X-Pulsar-{name}-time", when)
     return Response(value, media_type="application/octet-stream", headers=headers)
+
+
+def _time_header(name: str, time_ms: int) -> dict[str, str]:
+    """As Pulsar's tools read it; none for a time that no calendar has."""
+    try:
+        when = _EPOCH + timedelta(milliseconds=time_ms)
+    except OverflowError:
+        return {}
+    return {name: when.isoformat(timespec="milliseconds").replace("+00:00", "Z")}

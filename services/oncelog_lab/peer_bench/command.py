@@ -10,7 +10,7 @@ from oncelog.cli.options import Output, OutputOption
 from oncelog.core.errors import OncelogError
 from oncelog_lab.bench.options import Data
 from oncelog_lab.bench.running import run_bench
-from oncelog_lab.peer_bench.loads import PeerLoad
+from oncelog_lab.peer_bench.loads import STEADY_RUNS, WARM_UP_RUNS_MAX, PeerLoad
 from oncelog_lab.running import failed, quiet_grpc
 
 _Kafka = Annotated[
@@ -23,6 +23,10 @@ _Only = Annotated[
     list[PeerLoad] | None, typer.Option("--only", metavar="LOAD", help="Measure only this. May be repeated.")
 ]
 _Seconds = Annotated[float, typer.Option("--seconds", min=0.2, max=60, help="Duration of one run, in seconds.")]
+_WarmUpRuns = Annotated[
+    int,
+    typer.Option("--warm-up-runs", min=STEADY_RUNS, max=100, help="Measure a client that is not steady after so many."),
+]
 
 
 def peers(
@@ -30,6 +34,7 @@ def peers(
     pulsar: _Pulsar = None,
     only: _Only = None,
     seconds: _Seconds = 2.0,
+    warm_up_runs: _WarmUpRuns = WARM_UP_RUNS_MAX,
     data: Data = None,
     output: OutputOption = Output.TABLE,
 ) -> None:
@@ -68,4 +73,4 @@ def peers(
     except OncelogError as error:
         raise failed(error) from error
     loads = [load for load in PeerLoad if load in (only or PeerLoad)]
-    run_bench(lambda stack, tell: peers_rows(stack, systems, loads, tell), data, output)
+    run_bench(lambda stack, tell: peers_rows(stack, systems, loads, tell, warm_up_runs), data, output)

@@ -29,6 +29,7 @@ from oncelog_lab.peer_bench import kafka, pulsar
 from oncelog_lab.peer_bench.loads import (
     SHAPES,
     STEADY_RATIO_MAX,
+    WARM_UP_RUNS_MAX,
     Measured,
     PeerLoad,
     Program,
@@ -96,16 +97,26 @@ def installed_version(distribution: str) -> str | None:
 
 
 async def peers_rows(
-    stack: BenchStack, systems: Sequence[System], loads: Sequence[PeerLoad], tell: Tell
+    stack: BenchStack,
+    systems: Sequence[System],
+    loads: Sequence[PeerLoad],
+    tell: Tell,
+    warm_up_runs: int = WARM_UP_RUNS_MAX,
 ) -> list[BenchRow]:
-    """Raises LabFailed."""
+    """warm_up_runs: of one client, at most. Raises LabFailed."""
     directory = stack.new_directory()
     check_disk(directory.parent, DISK_BYTES_NEEDED)
     directory.mkdir()
-    return rows_of(await compare(systems, loads, directory, tell), systems)
+    return rows_of(await compare(systems, loads, directory, tell, warm_up_runs), systems)
 
 
-async def compare(systems: Sequence[System], loads: Sequence[PeerLoad], directory: Path, tell: Tell) -> list[Cell]:
+async def compare(
+    systems: Sequence[System],
+    loads: Sequence[PeerLoad],
+    directory: Path,
+    tell: Tell,
+    warm_up_runs: int = WARM_UP_RUNS_MAX,
+) -> list[Cell]:
     """Two cells for each client and load, one of each order. Raises LabFailed."""
     for system in systems:
         tell(f"{system.name} {system.version}: {system.settings}")
@@ -119,13 +130,14 @@ async def compare(systems: Sequence[System], loads: Sequence[PeerLoad], director
                     async with system.serve(place) as address:
                         for program in system.programs(place, address, load):
                             tell(f"{SHAPES[load].what}: {system.name}, {program.client}")
-                            cells.append(Cell(load, system.name, program.client, await measure(program)))
+                            found = await measure(program, warm_up_runs)
+                            cells.append(Cell(load, system.name, program.client, found))
                 finally:
                     shutil.rmtree(place, ignore_errors=True)
     return cells
 
 
-async def measure(program: Program) -> Measured:
+async def measure(program: Program, warm_up_runs: int = WARM_UP_RUNS_MAX) -> Measured:
     """Run a client until its runs are enough. Raises LabFailed with its last lines if it ends before or hangs."""
     runs: list[Run] = []
 
@@ -133,11 +145,11 @@ async def measure(program: Program) -> Measured:
         if (run := parse_line(program.line, line.decode(errors="replace"))) is not None:
             runs.append(run)
 
-    while (found := measured_of(runs)) is None:
+    while (found := measured_of(runs, warm_up_runs)) is None:
         started_with = len(runs)
         child = await LabChild.start(program.client, program.command, on_line=take, environment=program.environment)
         try:
-            while not child.ended and measured_of(runs) is None:
+            while not child.ended and measured_of(runs, warm_up_runs) is None:
                 await _until_next(child, runs)
             ended = child.ended
         finally:

@@ -1,8 +1,9 @@
 """The loads of a comparison, and which runs of a client count.
 
 A client runs a load again and again. Its runs warm it up until three in a row differ by less than 5 %; the next three
-are measured. A client that is not steady after WARM_UP_RUNS_MAX runs is measured all the same, and its figure is
-marked. Every client is measured in two orders of the systems, so that a machine that becomes slower slows all of them.
+are measured. A client that is not steady after a number of runs (`--warm-up-runs`) is measured all the same, and its
+figure is marked. Every client is measured in two orders of the systems, so that a machine that becomes slower slows all
+of them.
 
 Figures of a run: messages a second, or the percentiles of the latency. The first one decides whether a client is
 steady.
@@ -20,6 +21,7 @@ Run = tuple[float, ...]
 
 STEADY_RUNS = 3
 STEADY_RATIO_MAX = 1.05
+#: By default.
 WARM_UP_RUNS_MAX = 12
 MEASURED_RUNS = 3
 #: Of the load `latency`.
@@ -88,10 +90,10 @@ def is_steady(runs: Sequence[Run]) -> bool:
     return len(last) == STEADY_RUNS and max(last) < STEADY_RATIO_MAX * min(last)
 
 
-def measured_of(runs: Sequence[Run]) -> Measured | None:
-    """runs: all so far. None: more are needed."""
-    steady_after = (count for count in range(STEADY_RUNS, WARM_UP_RUNS_MAX) if is_steady(runs[:count]))
-    warm = next(steady_after, WARM_UP_RUNS_MAX)
+def measured_of(runs: Sequence[Run], warm_up_runs: int = WARM_UP_RUNS_MAX) -> Measured | None:
+    """runs: all so far. warm_up_runs: at most, if they are never steady. None: more are needed."""
+    steady_after = (count for count in range(STEADY_RUNS, warm_up_runs) if is_steady(runs[:count]))
+    warm = next(steady_after, warm_up_runs)
     if len(runs) < warm + MEASURED_RUNS:
         return None
     return Measured(tuple(runs[:warm]), tuple(runs[warm : warm + MEASURED_RUNS]), is_steady(runs[:warm]))
@@ -118,6 +120,9 @@ def parse_line(pattern: re.Pattern[str], line: str) -> Run | None:
     return None if found is None else tuple(float(group) for group in found.groups() if group is not None)
 
 
-def python_program(client: str, command: tuple[str, ...], load: PeerLoad, seconds: float) -> Program:
-    """A client of this package."""
-    return Program(client, (*command, load, str(seconds), str(SHAPES[load].messages)), _RUN_LINE)
+def python_program(
+    client: str, command: tuple[str, ...], load: PeerLoad, seconds: float, messages: int | None = None
+) -> Program:
+    """A client of this package. messages: to read, by default those of the load."""
+    count = SHAPES[load].messages if messages is None else messages
+    return Program(client, (*command, load, str(seconds), str(count)), _RUN_LINE)

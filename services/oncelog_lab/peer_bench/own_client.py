@@ -2,21 +2,24 @@
 
     python -m oncelog_lab.peer_bench.own_client URL LOAD SECONDS MESSAGES
 
-The loads are those of the other benchmarks, with their sizes of lists and batches.
+The loads are those of the other benchmarks, with their sizes of lists and batches. Unlike the other benchmarks it runs
+on the event loop that asyncio has by default, as a user's first program does.
 """
 
+import asyncio
 import sys
 from collections.abc import AsyncGenerator
 
 from oncelog.client.client import AsyncClient
 from oncelog.client.connecting import connect
 from oncelog.client.producing.producer import AsyncProducer
+from oncelog.core.errors import OncelogError
 from oncelog_lab.bench.consume import count_batches, count_objects, fill, read_whole
 from oncelog_lab.bench.loads import batch_count, send_callbacks, send_futures, send_lists, send_paced
 from oncelog_lab.bench.publish import LIST_BATCHES, new_producers
 from oncelog_lab.bench.settings import LARGE
 from oncelog_lab.peer_bench.loads import MESSAGES_PER_S, SHAPES, PeerLoad, Run, run_line
-from oncelog_lab.running import run_lab
+from oncelog_lab.running import quiet_grpc
 from oncelog_lab.values import make_values
 
 
@@ -67,7 +70,11 @@ async def _run(url: str, load: PeerLoad, seconds: float, messages: int) -> None:
 
 
 def main(url: str, name: str, seconds: str, messages: str) -> None:
-    run_lab(lambda: _run(url, PeerLoad(name), float(seconds), int(messages)))
+    quiet_grpc()
+    try:
+        asyncio.run(_run(url, PeerLoad(name), float(seconds), int(messages)))
+    except OncelogError as error:
+        sys.exit(f"error: {error}")
 
 
 if __name__ == "__main__":

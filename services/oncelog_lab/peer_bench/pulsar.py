@@ -36,6 +36,8 @@ _ZOOKEEPER_MEMORY = "-Xms256m -Xmx256m -XX:MaxDirectMemorySize=256m"
 _MEMORY = "-Xms1g -Xmx1g -XX:MaxDirectMemorySize=1g"
 #: More messages a second than any client sends: the tool has no other way to say "as many as possible".
 _UNLIMITED = 100_000_000
+#: Of the messages that the others read: the Python client needs about 40 us for each message that it publishes.
+_READ_SHARE = 5
 #: The health of a broker is a message that it writes and reads.
 _HEALTH_TIMEOUT_S = 10.0
 #: pulsar-perf produce prints a line each 10 s.
@@ -159,7 +161,8 @@ def programs(home: Path, java: Path, seconds: float, directory: Path, address: s
     """The clients that run this load. The Python client is the first: it fills the topic."""
     shape = SHAPES[load]
     python = (sys.executable, "-m", "oncelog_lab.peer_bench.peer_client", "pulsar", address)
-    found = [python_program(CLIENT, python, load, seconds)]
+    messages = shape.messages // _READ_SHARE
+    found = [python_program(CLIENT, python, load, seconds, messages)]
     rates = {PeerLoad.CALLBACKS: _UNLIMITED, PeerLoad.LISTS_1K: _UNLIMITED, PeerLoad.LATENCY: MESSAGES_PER_S}
     words, line = "", PRODUCED
     if load in rates:
@@ -167,7 +170,7 @@ def programs(home: Path, java: Path, seconds: float, directory: Path, address: s
     if load is PeerLoad.LATENCY:
         words, line = f"{words} --disable-batching", LATENCIES
     if load is PeerLoad.READ_OBJECTS:
-        words, line = f"read {load} --num-messages {shape.messages}", READ
+        words, line = f"read {load} --num-messages {messages}", READ
     if words:
         tool = (str(home / "bin/pulsar-perf"), *words.split(), "--service-url", address)
         found.append(Program("pulsar-perf", tool, line, _environment(java, directory)))

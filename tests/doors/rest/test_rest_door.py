@@ -15,7 +15,7 @@ from oncelog.core.errors import (
     Unauthenticated,
 )
 from oncelog_doors.rest.ports import RestAnswer
-from tests.doors.rest.fake_rest import FakeRest, door_at, problem
+from tests.doors.rest.fake_rest import MESSAGE, FakeRest, door_at, problem
 
 ONE = "/admin/v2/persistent/acme/web/one"
 QUOTA = "/admin/v2/namespaces/acme/web/backlogQuota"
@@ -147,6 +147,18 @@ async def test_topic_in_use_is_deleted_with_force_only(connected: dict[str, obje
 
 
 @pytest.mark.asyncio
+async def test_message_has_its_times_as_the_tool_reads_them() -> None:
+    rest = FakeRest()
+    at = f"{ONE}/subscription/s/position/1"
+    rest.answers[at] = MESSAGE | {"value": "text", "publish_time_ms": 1_624_899_188_042, "event_time_ms": 1 << 62}
+    async with door_at(rest) as door:
+        answer = await door.get(at)
+    assert (answer.content, answer.headers["x-pulsar-message-id"]) == (b"text", "3:7")
+    assert answer.headers["x-pulsar-publish-time"] == "2021-06-28T16:53:08.042Z"
+    assert "x-pulsar-event-time" not in answer.headers
+
+
+@pytest.mark.asyncio
 async def test_partition_that_was_never_used_is_left_out() -> None:
     """Of statistics, of an unload, and of what keeps a topic from being deleted."""
     rest = FakeRest()
@@ -201,7 +213,11 @@ async def test_names_with_other_characters_stay_one_part_of_the_path() -> None:
     rest = FakeRest()
     async with door_at(rest) as door:
         await door.get("/admin/v2/persistent/acme/web/a%3Fb%23c%25/subscription/%3Fx/properties")
-    assert rest.asked == [("GET", "/admin/v2/persistent/acme/web/a%3Fb%23c%25/subscription/%3Fx/properties", None)]
+        await door.get("/lookup/v2/topic/persistent/acme/web/a%3Fb")
+    assert [target for _, target, _ in rest.asked] == [
+        "/admin/v2/persistent/acme/web/a%3Fb%23c%25/subscription/%3Fx/properties",
+        "/lookup/v2/topic/persistent/acme/web/a%3Fb?create=true",
+    ]
 
 
 @pytest.mark.asyncio

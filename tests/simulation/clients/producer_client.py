@@ -13,57 +13,43 @@ from oncelog.core.errors import (
     ProducerBusy,
     ProducerExpired,
     ProducerFenced,
-    ServiceUnavailable,
     StaleSequence,
     TopicNotFound,
 )
-from oncelog.core.formats.batch import Checksum, decode_batch
+from oncelog.core.formats.batch import Checksum
 from oncelog.core.formats.columns import encode_keys, encode_values
 from oncelog.core.formats.entry import GIVEN_UP_GENERATIONS, SequenceMode
-from oncelog.core.formats.opening import Granted, OnConflict, ProducerOpening
+from oncelog.core.formats.opening import OnConflict
 from oncelog.core.formats.outcome import Outcome
-from oncelog.core.ids import INSTANCE_ID_BYTES, Incarnation, InstanceId, OwnerEpoch, SequenceId, SessionNumber, TopicId
+from oncelog.core.ids import INSTANCE_ID_BYTES, InstanceId, SequenceId, TopicId
 from oncelog.core.sdk.owner_attempts import (
     FailSession,
-    LookUp,
-    LookUpFailed,
     OpeningPhase,
     OpenWanted,
-    OwnerFound,
     SessionTimerFired,
-    StartSessionTimer,
-    StreamLost,
     TimerKey,
     TimerKind,
 )
 from oncelog.core.sdk.producer.events import (
-    BatchesAnswered,
     Complete,
     Fail,
     ProducerEvent,
     ReportOpen,
-    SessionClosedByOwner,
 )
 from oncelog.core.sdk.producer.opening import (
-    CloseSession,
-    OpenProducer,
-    OpenRefused,
     ProducerGranted,
     ProducerSettings,
-    WithdrawOpening,
 )
-from oncelog.core.sdk.producer.pending_batches import BatchReady, SendBatches
+from oncelog.core.sdk.producer.pending_batches import BatchReady
 from oncelog.core.sdk.producer.sequence_ids import pack_sequence_ids
 from oncelog.core.sdk.producer.session import ProducerSession, ProducerSessionState
-from oncelog.core.topic_events.effects import AnswerOpen
-from oncelog.core.topic_events.events import ReceivedBatch
 from oncelog.verify.violation import Violation
 from tests.oracles.history import History
 from tests.oracles.leases import LeaseHistory
+from tests.simulation.clients.owner_calls import Link, OwnerCalls
 from tests.simulation.consumers.messages import keys_of
-from tests.simulation.network import Network, Stream
+from tests.simulation.network import Network
 from tests.simulation.servers.metadata_server import MetadataServer
-from tests.simulation.servers.owner_server import OwnerServer
 from tests.simulation.world import Process, World
 
 _OTHER_DIGITS = bytes.maketrans(b"0123456789", b"abcdefghij")
@@ -138,9 +124,7 @@ class ProducerClient(Process):
         #: made so far, one for each life of the application
         self.instances = 0
         self.core = self._new_core()
-        self.link: Link | None = None
-        #: of this life; a grant may still be on its way on an earlier one
-        self.links: list[Link] = []
+        self.calls = OwnerCalls(self, parts.network, parts.metadata, parts.checksum, topic_id, self.handle)
         self.app = AnswerProgress()
 
     def _new_core(self) -> ProducerSession:
@@ -155,6 +139,11 @@ class ProducerClient(Process):
         )
 
     @property
+    def link(self) -> Link | None:
+        """The newest stream to an owner."""
+        return self.calls.link
+
+    @property
     def done(self) -> bool:
         return self.app.next >= len(self.source.ids) and not self.app.unanswered
 
@@ -163,7 +152,7 @@ class ProducerClient(Process):
     def start(self) -> None:
         super().start()
         self.core = self._new_core()
-        self.link = None
+        self.calls.link = None
         self.app = AnswerProgress(request=self.app.request, fenced=self.app.fenced)
         self._begin()
 
@@ -172,9 +161,7 @@ class ProducerClient(Process):
 
     def crash(self) -> None:
         super().crash()
-        links, self.links = self.links, []
-        for link in links:
-            link.stream.sever(at_once=link is not self.link)
+        self.calls.sever()
 
     def handle(self, event: ProducerEvent) -> None:
         effects = self.core.handle(event)
@@ -182,19 +169,6 @@ class ProducerClient(Process):
             self._became_new(event.last_sequence_id)
         for effect in effects:
             match effect:
-                case LookUp(attempt, _, owner_epoch):
-                    self._look_up(attempt, owner_epoch)
-                case OpenProducer():
-                    self._open(effect)
-                case SendBatches():
-                    self._send(effect)
-                case WithdrawOpening(attempt):
-                    self._withdraw(attempt)
-                case CloseSession(_, session):
-                    self._end_session(session)
-                case StartSessionTimer(key, after_ms, jitter):
-                    delay = self.world.rng.randint(after_ms // 2, after_ms) if jitter else after_ms
-                    self.post(delay, f"timer {key.kind.value}", lambda k=key: self.handle(SessionTimerFired(k)))  # type: ignore[misc]
                 case ReportOpen(name, last):
                     self._opened(name, last)
                 case Complete(request, _, outcome):
@@ -203,6 +177,8 @@ class ProducerClient(Process):
                     self._answered(request, error.of_send(stored))
                 case FailSession(error):
                     self._failed(error)
+                case _:
+                    self.calls.perform(effect)
             if self.burn():
                 return
         self.core.check_invariants()
@@ -337,104 +313,3 @@ class ProducerClient(Process):
         if self.alive and not self.paused and opening.phase is OpeningPhase.ASKING:
             self.world.count("opening asked again")
             self.handle(SessionTimerFired(TimerKey(TimerKind.OPEN, opening.attempt)))
-
-    # --- the owner ----------------------------------------------------------------------------------------------------
-
-    def _look_up(self, attempt: int, owner_epoch: OwnerEpoch) -> None:
-        network, metadata = self.parts.network, self.world.rng.choice(self.parts.metadata)
-        life = self.life
-
-        def reply(event: OwnerFound | LookUpFailed, link: "Link | None") -> None:
-            def arrive() -> None:
-                if link is not None:
-                    self.link = link
-                    self.links = [each for each in self.links if each.stream.open] + [link]
-                self.handle(event)
-
-            if self.life == life:
-                network.send(metadata.name, self, "looked up", arrive)
-
-        def found(owner: OwnerServer, incarnation: Incarnation, epoch: OwnerEpoch) -> None:
-            if self.life != life or not owner.alive or owner.incarnation != incarnation:
-                reply(LookUpFailed(attempt, ServiceUnavailable("the owner is not reached")), None)
-            else:
-                reply(OwnerFound(attempt, epoch), Link(self, owner, attempt))
-
-        def failed(error: OncelogError) -> None:
-            reply(LookUpFailed(attempt, error), None)
-
-        if not metadata.alive:
-            self.post(2, "look-up refused", lambda: self.handle(LookUpFailed(attempt, ServiceUnavailable("down"))))
-            return
-        network.send(
-            self.name, metadata, "look-up", lambda: metadata.look_up(self.topic_id, owner_epoch, found, failed)
-        )
-
-    def _open(self, effect: OpenProducer) -> None:
-        link = self.link
-        if link is None or link.attempt != effect.attempt:
-            return
-        opening = ProducerOpening(
-            effect.attempt, effect.name, effect.mode, effect.on_conflict, effect.resume, effect.present,
-            effect.owner_epoch, effect.instance_id,
-        )  # fmt: skip
-        link.stream.send(self, "opens", lambda: link.owner.open(link, self.topic_id, opening))
-
-    def _withdraw(self, attempt: int) -> None:
-        link = self.link
-        if link is not None and link.attempt == attempt:
-            self.world.count("opening withdrawn")
-            link.stream.send(self, "withdraws", lambda: link.owner.withdraw(link, self.topic_id, attempt))
-
-    def _send(self, effect: SendBatches) -> None:
-        link = self.link
-        if link is None or link.attempt != effect.attempt:
-            return
-        batches = [
-            ReceivedBatch(request, decode_batch(data, self.parts.checksum), data) for request, data in effect.batches
-        ]
-        session = effect.session
-        link.stream.send(self, f"sends {session}", lambda: link.owner.receive(self.topic_id, session, batches))
-
-    def _end_session(self, session: SessionNumber) -> None:
-        link = self.link
-        if link is not None:
-            link.stream.send(self, "ends a session", lambda: link.owner.close_session(self.topic_id, session))
-
-
-class Link:
-    """A client's stream to an owner, for one attempt."""
-
-    def __init__(self, client: ProducerClient, owner: OwnerServer, attempt: int) -> None:
-        self.client = client
-        self.owner = owner
-        self.attempt = attempt
-        self.stream = Stream(client.parts.network, client, owner)
-        self.stream.on_broken[client.name] = lambda: client.handle(StreamLost(attempt))
-        self.stream.on_broken[owner.name] = lambda: owner.link_broken(self)
-
-    def _report(self, label: str, event: ProducerEvent) -> None:
-        self.stream.send(self.owner, label, lambda: self.client.handle(event))
-
-    def opened(self, answer: AnswerOpen, owner_epoch: OwnerEpoch) -> None:
-        result = answer.result
-        if isinstance(result, Granted):
-            pid, generation = result.instance
-            self._report(
-                f"granted {result.session}",
-                ProducerGranted(
-                    self.attempt, result.session, result.name, pid, generation, result.last_sequence_id, result.final,
-                    owner_epoch,
-                ),
-            )  # fmt: skip
-        else:
-            assert isinstance(result, OncelogError)
-            self._report(f"refused {result.code}", OpenRefused(self.attempt, result, owner_epoch))
-
-    def answered(
-        self, session: SessionNumber, answers: list[tuple[int, Outcome | OncelogError]], owner_epoch: OwnerEpoch
-    ) -> None:
-        self._report(f"answered {session}", BatchesAnswered(session, answers, owner_epoch))
-
-    def ended(self, session: SessionNumber, error: OncelogError, owner_epoch: OwnerEpoch) -> None:
-        self._report(f"ended {session} {error.code}", SessionClosedByOwner(session, error, owner_epoch))

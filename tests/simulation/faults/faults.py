@@ -13,10 +13,11 @@ from functools import partial
 from oncelog.core.ids import EntryId
 from oncelog.core.topic_events.events import DedupToggled, DrainRequested
 from tests.simulation.cluster import SESSION_TICKS, Cluster
-from tests.simulation.consumers.client import ConsumerClient
 from tests.simulation.faults import (
+    consumer_faults,
     copy_faults,
     deletions,
+    door_faults,
     lease_faults,
     opening_faults,
     past_faults,
@@ -33,8 +34,8 @@ from tests.simulation.servers.store import StoreFaults
 from tests.simulation.shapes import SECOND_RESTORE, SECOND_RESTORES, is_drawn
 from tests.simulation.world import Process
 
-#: ticks between two faults of one kind
-EVERY = (150, 1500)
+#: ticks between two faults of one kind; a name is left to a silent holder for 8 s, and a takeover begins that anew
+EVERY, EVERY_WITH_DOORS = (150, 1500), (1500, 9000)
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +56,7 @@ class Faults:
         self.cluster = cluster
         self.world = cluster.world
         self.on = True
-        self.every = EVERY
+        self.every = EVERY_WITH_DOORS if cluster.doors is not None and self.world.seed % 2 else EVERY
         drawn = [kind for kind in KINDS if is_drawn(self.world.seed, kind.name, kind.probability)]
         if not cluster.shape.repair:
             drawn = [kind for kind in drawn if kind not in REPAIR_KINDS]
@@ -66,6 +67,11 @@ class Faults:
             drawn = [kind for kind in drawn if kind.inject is not _switch]
             if self.world.seed % 3:
                 drawn = [kind for kind in drawn if kind in LEASE_KINDS or kind.name in CALM]
+        if cluster.doors is None:
+            drawn = [kind for kind in drawn if kind not in DOOR_KINDS]
+        else:
+            others = CALM if self.world.seed % 3 else (*CALM, *door_faults.AROUND_DOORS)
+            drawn = [kind for kind in drawn if kind in DOOR_KINDS or kind.name in others]
         if not cluster.shape.restores:
             drawn = [kind for kind in drawn if kind not in RESTORE_KINDS]
         elif any(kind in drawn for kind in RESTORE_KINDS[:2]):
@@ -387,44 +393,12 @@ def _switch(faults: Faults) -> None:
     faults.switch(on=not faults.cluster.owner_parts.dedup_enabled)
 
 
-def _crash_consumer(faults: Faults) -> None:
-    rng = faults.world.rng
-    faults.world.count("consumer crashed")
-    faults.crash(rng.choice(_consumers(faults)), rng.randint(20, 1_500))
-
-
-def _pause_consumer(faults: Faults) -> None:
-    rng = faults.world.rng
-    faults.world.count("consumer paused")
-    faults.pause(rng.choice(_consumers(faults)), rng.randint(100, 2_500))
-
-
-def _cut_consumer(faults: Faults) -> None:
-    rng, cluster = faults.world.rng, faults.cluster
-    names = [rng.choice(list(cluster.owners)), rng.choice(_consumers(faults)).name]
-    rng.shuffle(names)
-    faults.world.count("consumer cut off")
-    cluster.network.cuts[names[0], names[1]] = faults.world.now + rng.randint(50, 800)
-
-
-def _delete_subscription(faults: Faults) -> None:
-    for topic_id, consumption in faults.cluster.consumption.items():
-        for owner in faults.cluster.owners.values():
-            shell = owner.topics.get(topic_id)
-            if shell is not None and owner.alive and not owner.paused and shell.core.serving is not None:
-                shell.consumers.delete(faults.world.rng.choice(consumption.clients).settings.subscription)
-
-
-def _consumers(faults: Faults) -> list[ConsumerClient]:
-    return [client for each in faults.cluster.consumption.values() for client in each.clients]
-
-
 #: faults of runs with consumers
 CONSUMER_KINDS = (
-    Kind("consumer crash", 0.7, _crash_consumer),
-    Kind("consumer pause", 0.7, _pause_consumer),
-    Kind("consumer cut", 0.7, _cut_consumer),
-    Kind("subscription deletion", 0.3, _delete_subscription),
+    Kind("consumer crash", 0.7, consumer_faults.crash),
+    Kind("consumer pause", 0.7, consumer_faults.pause),
+    Kind("consumer cut", 0.7, consumer_faults.cut),
+    Kind("subscription deletion", 0.3, consumer_faults.delete_subscription),
     Kind("frequent trim", 0.5, races.trim_all, every=(40, 300)),
 )
 #: faults of runs with leases
@@ -434,6 +408,8 @@ LEASE_KINDS = (
 )
 #: the other faults of most runs with consumers or leases, where storage nodes and ZooKeeper have none
 CALM = ("owner crash", "crash inside a step", "owner pause", "theft", "unload", "session expiry")
+#: faults of runs with doors
+DOOR_KINDS = tuple(Kind(*each) for each in door_faults.DOOR_FAULTS)
 #: faults of runs whose ledgers begin with heads from the beginning
 RESTORE_KINDS = (
     Kind("lost store", 0.95, restores.lose_store),
@@ -443,6 +419,7 @@ RESTORE_KINDS = (
 KINDS = (
     *CONSUMER_KINDS,
     *LEASE_KINDS,
+    *DOOR_KINDS,
     *RESTORE_KINDS,
     Kind("owner crash", 0.5, _crash_owner),
     Kind("crash inside a step", 0.35, _crash_inside),

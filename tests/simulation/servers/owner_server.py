@@ -304,10 +304,16 @@ class OwnerServer(Process):
         else:
             self.receive(topic_id, session, [ReceivedBatch(1, header, data)])
 
-    def close_session(self, topic_id: TopicId, session: SessionNumber) -> None:
+    def close_session(self, topic_id: TopicId, session: SessionNumber, *, keeps_name: bool = False) -> None:
         shell = self.topics.get(topic_id)
         if shell is not None:
-            shell.close_session(session)
+            shell.close_session(session, keeps_name=keeps_name)
+
+    def hold_name(self, topic_id: TopicId, session: SessionNumber) -> None:
+        """A gateway says that the client of this session is there."""
+        shell = self.topics.get(topic_id)
+        if shell is not None:
+            shell.hold_name(session)
 
     def link_broken(self, link: ClientLink) -> None:
         if link in self.links:

@@ -5,13 +5,14 @@ frame that is lost breaks the stream to its member.
 """
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, get_args
+from functools import partial
+from typing import TYPE_CHECKING, Any, cast, get_args
 
 from oncelog.core.chain.managed_ledger import AckQuorumLost, SendAdds
 from oncelog.core.chain.next_ledger import ClaimLedgerId, DeleteLedgers, LedgerIdClaimed
 from oncelog.core.chain.replay import ChainReplay, ReadEntries, ReplayState
 from oncelog.core.delivery.events import ConsumerEffect
-from oncelog.core.errors import NotOwner, TopicLoading
+from oncelog.core.errors import NotOwner, ProducerBusy, TopicLoading
 from oncelog.core.formats.batch import deltas_of, peek_batch
 from oncelog.core.formats.entry import ProducerOpened, body_of
 from oncelog.core.formats.opening import Granted, OnConflict, ProducerOpening
@@ -33,6 +34,7 @@ from oncelog.core.topic_events.effects import (
     ExplainDelay,
     LastAddConfirmed,
     LogTrimmed,
+    NameWanted,
     NotifyDedupToggled,
     PublishingSwitched,
     ReadEntryIds,
@@ -53,6 +55,7 @@ from oncelog.core.topic_events.events import (
     EndOfLedger,
     EntryIdsRead,
     LedgerEndsRead,
+    NameHeld,
     OpeningAbandoned,
     OpeningsDelayed,
     ProducerIdAllocated,
@@ -70,9 +73,11 @@ from tests.simulation.servers.decoding import decode_ledger, decode_page
 from tests.simulation.servers.ledger_lists import page_path
 from tests.simulation.servers.member_requests import RETRY_TICKS, MemberRequests
 from tests.simulation.servers.records import read_record, write_record
+from tests.simulation.watches.names_watch import NamesWatch
 
 if TYPE_CHECKING:
     from tests.simulation.servers.owner_server import ClientLink, OwnerServer
+    from tests.simulation.watches.names_watch import GatewayLink
 
 _CONSUMER_EFFECTS = get_args(ConsumerEffect)
 
@@ -92,6 +97,7 @@ class TopicShell:
             self.core.recorder = parts.recorders[topic_id]()
         self.requests = MemberRequests(self)
         self.consumers = ShellConsumers(self)
+        self.names = NamesWatch(self)
         #: readers may go up to here
         self.confirmed = BEFORE_ALL
         #: {session or call: its client}
@@ -128,6 +134,7 @@ class TopicShell:
     def open(self, link: "ClientLink", opening: ProducerOpening) -> None:
         self._call += 1
         self._calls[self._call] = (link, opening)
+        self.names.asks(self._call)
         self.handle(replace(opening, call=self._call))
 
     def withdraw(self, link: "ClientLink", call: int) -> None:
@@ -140,13 +147,18 @@ class TopicShell:
     def receive(self, session: SessionNumber, batches: list[ReceivedBatch]) -> None:
         self.handle(BatchesReceived([(session, batches)]))
 
-    def close_session(self, session: SessionNumber) -> None:
+    def close_session(self, session: SessionNumber, *, keeps_name: bool = False) -> None:
         self._sessions.pop(session, None)
-        self.handle(SessionClosed(session))
+        self.names.closes(session, keeps_name=keeps_name)
+        self.handle(SessionClosed(session, keeps_name))
+
+    def hold_name(self, session: SessionNumber) -> None:
+        self.names.held(session)
+        self.handle(NameHeld(session))
 
     def link_broken(self, link: "ClientLink") -> None:
         for session in [s for s, other in self._sessions.items() if other is link]:
-            self.close_session(session)
+            self.close_session(session, keeps_name=True)
             if not self.owner.alive:
                 return
         for call in [call for call, (other, _) in self._calls.items() if other is link]:
@@ -217,6 +229,7 @@ class TopicShell:
         if grant.generation == 1 or wishes[-1].on_conflict is not OnConflict.REFUSE:
             return
         self.owner.world.count("name taken without fencing")
+        self.names.check_grant(grant)
         early = self.owner.world.now < self._served_at + self.owner.parts.settings.return_grace_ms
         if early and grant.producer_id in self._known and grant.producer_id not in self._seen:
             raise Violation(
@@ -229,6 +242,11 @@ class TopicShell:
 
     def _perform(self, effect: TopicEffect) -> None:
         match effect:
+            case NameWanted(session):
+                self.names.wanted(session)
+                link = self._sessions.get(session)
+                if link is not None:  # only sessions for clients of gateways are wanted
+                    cast("GatewayLink", link).wanted(session)
             case SendAdds():
                 self.requests.send_adds(effect)
             case AnswerBatches() | AnswerOpen() | EndSession():
@@ -282,6 +300,7 @@ class TopicShell:
                 pass  # only clients are notified
             case Served(log_end):
                 world.count("takeover")
+                self.names = NamesWatch(self)
                 self._served_at, self._seen = world.now, set()
                 self._known = list(self.core.serving.log.table.state.producers) if self.core.serving else []
                 self.confirmed = max(self.confirmed, log_end)
@@ -320,14 +339,18 @@ class TopicShell:
                 link.ended(effect.session, effect.error, self.epoch)
         elif effect.call in self._calls:
             link, opening = self._calls.pop(effect.call)
+            if isinstance(effect.result, ProducerBusy):
+                self.names.check_busy(effect.call, opening)
             granted = isinstance(effect.result, Granted)
             epoch = OwnerEpoch(0) if isinstance(effect.result, NotOwner) else self.epoch
             if isinstance(effect.result, Granted):
                 session = effect.result.session
                 self._sessions[session] = link
                 self._seen.add(effect.result.instance.producer_id)
+                self.names.granted(effect.result.instance.producer_id)
                 if not link.stream.open:
-                    self.owner.post(1, "closes a session without a client", lambda: self.close_session(session))
+                    close = partial(self.close_session, session, keeps_name=True)
+                    self.owner.post(1, "closes a session without a client", close)
             if granted or epoch or isinstance(effect.result, NotOwner):
                 link.opened(AnswerOpen(opening.call, effect.result), epoch)
 

@@ -17,8 +17,8 @@ from oncelog.client.network.chunk_join import ChunksTrimmed, is_chunked
 from oncelog.client.network.network import Network
 from oncelog.client.network.session_driver import parted
 from oncelog.client.network.start_position import ask_index
-from oncelog.client.reading.entry_reader import EntryStart, WholeEntry
 from oncelog.client.values.messages import StoredBatch
+from oncelog.client.values.whole_entries import EntryStart, WholeEntry
 from oncelog.core.acks.changes import IndexRange
 from oncelog.core.delivery.events import COUNTED_MAX
 from oncelog.core.errors import (

@@ -4,14 +4,12 @@ An entry is verified, and not decoded. A start is an entry, never a message insi
 with its value joined.
 """
 
-from typing import NamedTuple
-
 from oncelog.client.network.backoff import persist
 from oncelog.client.network.network import Network
 from oncelog.client.reading.log_reader import last_message
 from oncelog.client.reading.read_stream import WINDOW_BYTES, ReadStream
 from oncelog.client.values.corruption import Corruption, OnCorrupt
-from oncelog.client.values.messages import StoredBatch
+from oncelog.client.values.whole_entries import EntryStart, WholeEntry
 from oncelog.core.errors import EntriesLost, OncelogError, ReaderClosed
 from oncelog.core.ids import BEFORE_ALL, EntryId, Position
 from oncelog.core.names import TopicName
@@ -19,17 +17,6 @@ from oncelog.rpc.codecs.reader_codec import StartAt, StartEdge, StartMessage, St
 
 #: A look at one entry: the owner sends at least one, whatever it is permitted.
 _LOOK_BYTES = 1
-
-
-#: Position: with this entry.
-EntryStart = StartEdge | StartTime | Position
-
-
-class WholeEntry(NamedTuple):
-    """producer_name: None: the entry has none, or the topic does not know it any more."""
-
-    stored: StoredBatch
-    producer_name: str | None
 
 
 class EntryReader:
