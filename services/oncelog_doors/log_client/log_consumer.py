@@ -1,7 +1,7 @@
 """A consumer of the SDK, in the form that a door needs (`pulsar.ports.ConsumerPort`)."""
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 
 from oncelog.client.client import AsyncClient, network_of
@@ -20,12 +20,11 @@ from oncelog.core.names import parse_topic
 from oncelog.runtime.tasks import BackgroundTasks
 from oncelog_doors.core.pulsar.message_ids import DeliveredId, Start
 from oncelog_doors.core.pulsar.subscribing import Subscription
+from oncelog_doors.core.shared.window_shares import WindowShares
 from oncelog_doors.log_client.log_reader import last_id_at, place_of, raw_of
 from oncelog_doors.log_client.rights import RIGHTS_EVERY_S, Rights, RightsWatch
 from oncelog_doors.pulsar.ports import ConsumerCallbacks, Settled, TakenEntry
 
-#: Entries that wait for one client.
-WINDOW_BYTES = 1024 * 1024
 #: Of a seek. Clients wait 30 s for it.
 SEEK_S = 25.0
 
@@ -41,8 +40,11 @@ class LogConsumer:
         tasks: BackgroundTasks,
         *,
         every_s: float = RIGHTS_EVERY_S,
+        closed: Callable[[], None] = lambda: None,
     ) -> None:
-        """ends: looks at the end of the topic; it is not open. every_s: how often the rights are asked for."""
+        """ends: looks at the end of the topic; it is not open. every_s: how often the rights are asked for. closed:
+        called once, when it holds no entries any more."""
+        self._closed: Callable[[], None] | None = closed
         self._consumer, self._ends, self._tasks = consumer, ends, tasks
         self._watch = RightsWatch(rights, tasks, self._lost, every_s=every_s)
 
@@ -109,7 +111,12 @@ class LogConsumer:
 
     async def close(self, *, client_lost: bool) -> None:
         self._watch.close()
-        await self._consumer.close(client_lost=client_lost)
+        try:
+            await self._consumer.close(client_lost=client_lost)
+        finally:
+            closed, self._closed = self._closed, None
+            if closed is not None:
+                closed()
 
 
 def _settle(then: Settled, future: "asyncio.Future[AckResult]") -> None:
@@ -132,27 +139,35 @@ async def open_log_consumer(
     consumer_name: str,
     subscription: Subscription,
     callbacks: ConsumerCallbacks,
+    windows: WindowShares,
     *,
     may_create: bool,
 ) -> LogConsumer:
-    """As `ClusterPort.open_consumer`. client: with a token of a superuser, if the cluster wants tokens."""
+    """As `ClusterPort.open_consumer`. client: with a token of a superuser, if the cluster wants tokens. windows: of all
+    readers and consumers of the door."""
     network = network_of(client)
     creates = await rights.check(may_create=may_create)
     if not creates:  # the subscription is made all the same
         await network.lookup.find(rights.topic, create=False)
-    consumer = await open_entry_consumer(
-        client,
-        str(rights.topic),
-        name,
-        subscription.type,
-        consumer_name,
-        start=place_of(subscription.start),
-        priority=subscription.priority,
-        properties=subscription.properties,
-        callbacks=EntryConsumerCallbacks(
-            active=callbacks.active, recalled=callbacks.recalled, sought=callbacks.sought, wanted=callbacks.wanted
-        ),
-        window_bytes=WINDOW_BYTES,
-    )
+    window_bytes = windows.opened()
+    closed = partial(windows.closed, window_bytes)
+    try:
+        consumer = await open_entry_consumer(
+            client,
+            str(rights.topic),
+            name,
+            subscription.type,
+            consumer_name,
+            start=place_of(subscription.start),
+            priority=subscription.priority,
+            properties=subscription.properties,
+            callbacks=EntryConsumerCallbacks(
+                active=callbacks.active, recalled=callbacks.recalled, sought=callbacks.sought, wanted=callbacks.wanted
+            ),
+            window_bytes=window_bytes,
+        )
+    except BaseException:
+        closed()
+        raise
     ends = EntryReader(parse_topic(str(rights.topic)), network, timeout_ms=None)
-    return LogConsumer(consumer, ends, rights, network.background)
+    return LogConsumer(consumer, ends, rights, network.background, closed=closed)

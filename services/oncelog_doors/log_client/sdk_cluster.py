@@ -175,7 +175,7 @@ class SdkCluster:
     ) -> LogConsumer:
         rights = Rights(caller, topic, self._grants)
         return await open_log_consumer(
-            self._client, rights, name, consumer_name, subscription, callbacks, may_create=may_create
+            self._client, rights, name, consumer_name, subscription, callbacks, self._windows, may_create=may_create
         )
 
 

@@ -64,7 +64,7 @@ class ConsumerSlot:
         subscription: Subscription,
         *,
         former: "Leaving | None",
-        over: "Over",
+        over: "ConsumerOver",
     ) -> None:
         """former: the consumer of this number whose place this one takes. over: called when SUBSCRIBE has succeeded,
         and when nothing of this consumer is left."""
@@ -91,10 +91,10 @@ class ConsumerSlot:
         self._client_lost = False
         #: the client's own request that moves or deletes the subscription is on its way
         self._changing = False
-        #: another client has wanted the subscription while this consumer was opened
-        self._is_wanted = False
         #: nothing was here when the port was asked last
         self._is_empty = False
+        #: what the port was given last
+        self._permitted = 0
         #: messages of entries that cannot be read
         self._unread = 0
         self._arrival: asyncio.Future[None] | None = None
@@ -142,8 +142,6 @@ class ConsumerSlot:
         self.is_open = True
         self._around.write(replies.success(self._asked.request_id))
         self._activated(port.active)
-        if self._is_wanted:
-            self._around.wanted(port)
         self._permit(port)
         self._over.opened(self)
 
@@ -194,7 +192,7 @@ class ConsumerSlot:
                 await self._until_changed(port)
                 continue
             ready = await self._made(port, outgoing)
-            if ready is not None and not self._halted and self._table.may_go(outgoing):
+            if ready is not None and self._table.may_go(outgoing):
                 self._sender.send(ready, self._shown(outgoing))
 
     def _next(self, port: ConsumerPort) -> Outgoing[TakenEntry] | None:
@@ -306,9 +304,7 @@ class ConsumerSlot:
             self._close_at_client()
 
     def _wanted(self) -> None:
-        if self._port is None:
-            self._is_wanted = True
-        elif not self._ended:
+        if self._port is not None and not self._ended:
             self._around.wanted(self._port)
 
     def _changed(self) -> None:
@@ -319,7 +315,10 @@ class ConsumerSlot:
 
     def _permit(self, port: ConsumerPort) -> None:
         """What the client has given permits for, and what it was not sent of that."""
-        port.permits(self._sender.permits.total + self._table.unsent + self._unread)
+        total = self._sender.permits.total + self._table.unsent + self._unread
+        if total > self._permitted:
+            self._permitted = total
+            port.permits(total)
 
     # --- what the client sends ----------------------------------------------------------------------------------------
 
@@ -481,7 +480,7 @@ class Leaving(Protocol):
     async def gone(self) -> None: ...
 
 
-class Over(Protocol):
+class ConsumerOver(Protocol):
     """Learns how a slot goes on."""
 
     def opened(self, slot: ConsumerSlot) -> None: ...

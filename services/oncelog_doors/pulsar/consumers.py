@@ -49,7 +49,7 @@ class Sought(NamedTuple):
 
 
 class Consumers:
-    """Has the forms of `reader_slot.Over` and `consumer_slot.Over`."""
+    """Has the forms of `reader_slot.Over` and `consumer_slot.ConsumerOver`."""
 
     def __init__(self, around: ConsumerSurroundings) -> None:
         self._around = around
@@ -235,5 +235,5 @@ def _subscription_request(asked: Subscribe) -> SubscriptionRequest:
         from_first=asked.initial_position == Subscribe.EARLIEST,
         rollback_s=asked.start_rollback,
         priority=asked.priority_level,
-        properties={each.name: each.value for each in asked.subscription_properties},
+        properties={each.key: each.value for each in asked.subscription_properties},
     )

@@ -24,7 +24,7 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n&oncelog_doors/wire/pulsar_values.proto\x12\x12oncelog_doors.wire\"\xc8\x01\n\tMessageId\x12\x18\n\tledger_id\x18\x01 \x01(\x04\x42\x05\xaa\x01\x02\x08\x03\x12\x17\n\x08\x65ntry_id\x18\x02 \x01(\x04\x42\x05\xaa\x01\x02\x08\x03\x12\x15\n\tpartition\x18\x03 \x01(\x05:\x02-1\x12\x17\n\x0b\x62\x61tch_index\x18\x04 \x01(\x05:\x02-1\x12\x0f\n\x07\x61\x63k_set\x18\x05 \x03(\x03\x12\x12\n\nbatch_size\x18\x06 \x01(\x05\x12\x33\n\x0b\x66irst_chunk\x18\x07 \x01(\x0b\x32\x1e.oncelog_doors.wire.FirstChunk\"V\n\nFirstChunk\x12\x18\n\tledger_id\x18\x01 \x01(\x04\x42\x05\xaa\x01\x02\x08\x03\x12\x17\n\x08\x65ntry_id\x18\x02 \x01(\x04\x42\x05\xaa\x01\x02\x08\x03\x12\x15\n\tpartition\x18\x03 \x01(\x05:\x02-1\"5\n\x08Property\x12\x13\n\x04name\x18\x01 \x01(\tB\x05\xaa\x01\x02\x08\x03\x12\x14\n\x05value\x18\x02 \x01(\tB\x05\xaa\x01\x02\x08\x03\"\x7f\n\x06Schema\x12\x13\n\x04name\x18\x01 \x01(\tB\x05\xaa\x01\x02\x08\x03\x12\x13\n\x04\x64\x61ta\x18\x03 \x01(\x0c\x42\x05\xaa\x01\x02\x08\x03\x12\x13\n\x04type\x18\x04 \x01(\x05\x42\x05\xaa\x01\x02\x08\x03\x12\x36\n\nproperties\x18\x05 \x03(\x0b\x32\".oncelog_doors.wire.SchemaProperty\":\n\x0eSchemaProperty\x12\x12\n\x03key\x18\x01 \x01(\tB\x05\xaa\x01\x02\x08\x03\x12\x14\n\x05value\x18\x02 \x01(\tB\x05\xaa\x01\x02\x08\x03\"1\n\x0b\x42rokerEntry\x12\x13\n\x0b\x61ppend_time\x18\x01 \x01(\x04\x12\r\n\x05index\x18\x02 \x01(\x04\"\x91\x01\n\x0c\x46\x65\x61tureFlags\x12\x14\n\x0c\x61uth_refresh\x18\x01 \x01(\x08\x12\x14\n\x0c\x62roker_entry\x18\x02 \x01(\x08\x12\x18\n\x10partial_producer\x18\x03 \x01(\x08\x12\x16\n\x0etopic_watchers\x18\x04 \x01(\x08\x12#\n\x1bpartitions_without_creation\x18\x05 \x01(\x08\"(\n\x08\x41uthData\x12\x0e\n\x06method\x18\x01 \x01(\t\x12\x0c\n\x04\x64\x61ta\x18\x02 \x01(\x0c\x42\x05\x92\x03\x02\x18\x02\x62\x08\x65\x64itionsp\xe8\x07')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n&oncelog_doors/wire/pulsar_values.proto\x12\x12oncelog_doors.wire\"\xc8\x01\n\tMessageId\x12\x18\n\tledger_id\x18\x01 \x01(\x04\x42\x05\xaa\x01\x02\x08\x03\x12\x17\n\x08\x65ntry_id\x18\x02 \x01(\x04\x42\x05\xaa\x01\x02\x08\x03\x12\x15\n\tpartition\x18\x03 \x01(\x05:\x02-1\x12\x17\n\x0b\x62\x61tch_index\x18\x04 \x01(\x05:\x02-1\x12\x0f\n\x07\x61\x63k_set\x18\x05 \x03(\x03\x12\x12\n\nbatch_size\x18\x06 \x01(\x05\x12\x33\n\x0b\x66irst_chunk\x18\x07 \x01(\x0b\x32\x1e.oncelog_doors.wire.FirstChunk\"V\n\nFirstChunk\x12\x18\n\tledger_id\x18\x01 \x01(\x04\x42\x05\xaa\x01\x02\x08\x03\x12\x17\n\x08\x65ntry_id\x18\x02 \x01(\x04\x42\x05\xaa\x01\x02\x08\x03\x12\x15\n\tpartition\x18\x03 \x01(\x05:\x02-1\"y\n\x06Schema\x12\x13\n\x04name\x18\x01 \x01(\tB\x05\xaa\x01\x02\x08\x03\x12\x13\n\x04\x64\x61ta\x18\x03 \x01(\x0c\x42\x05\xaa\x01\x02\x08\x03\x12\x13\n\x04type\x18\x04 \x01(\x05\x42\x05\xaa\x01\x02\x08\x03\x12\x30\n\nproperties\x18\x05 \x03(\x0b\x32\x1c.oncelog_doors.wire.Property\"4\n\x08Property\x12\x12\n\x03key\x18\x01 \x01(\tB\x05\xaa\x01\x02\x08\x03\x12\x14\n\x05value\x18\x02 \x01(\tB\x05\xaa\x01\x02\x08\x03\"1\n\x0b\x42rokerEntry\x12\x13\n\x0b\x61ppend_time\x18\x01 \x01(\x04\x12\r\n\x05index\x18\x02 \x01(\x04\"\x91\x01\n\x0c\x46\x65\x61tureFlags\x12\x14\n\x0c\x61uth_refresh\x18\x01 \x01(\x08\x12\x14\n\x0c\x62roker_entry\x18\x02 \x01(\x08\x12\x18\n\x10partial_producer\x18\x03 \x01(\x08\x12\x16\n\x0etopic_watchers\x18\x04 \x01(\x08\x12#\n\x1bpartitions_without_creation\x18\x05 \x01(\x08\"(\n\x08\x41uthData\x12\x0e\n\x06method\x18\x01 \x01(\t\x12\x0c\n\x04\x64\x61ta\x18\x02 \x01(\x0c\x42\x05\x92\x03\x02\x18\x02\x62\x08\x65\x64itionsp\xe8\x07')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -40,34 +40,28 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_FIRSTCHUNK'].fields_by_name['ledger_id']._serialized_options = b'\252\001\002\010\003'
   _globals['_FIRSTCHUNK'].fields_by_name['entry_id']._loaded_options = None
   _globals['_FIRSTCHUNK'].fields_by_name['entry_id']._serialized_options = b'\252\001\002\010\003'
-  _globals['_PROPERTY'].fields_by_name['name']._loaded_options = None
-  _globals['_PROPERTY'].fields_by_name['name']._serialized_options = b'\252\001\002\010\003'
-  _globals['_PROPERTY'].fields_by_name['value']._loaded_options = None
-  _globals['_PROPERTY'].fields_by_name['value']._serialized_options = b'\252\001\002\010\003'
   _globals['_SCHEMA'].fields_by_name['name']._loaded_options = None
   _globals['_SCHEMA'].fields_by_name['name']._serialized_options = b'\252\001\002\010\003'
   _globals['_SCHEMA'].fields_by_name['data']._loaded_options = None
   _globals['_SCHEMA'].fields_by_name['data']._serialized_options = b'\252\001\002\010\003'
   _globals['_SCHEMA'].fields_by_name['type']._loaded_options = None
   _globals['_SCHEMA'].fields_by_name['type']._serialized_options = b'\252\001\002\010\003'
-  _globals['_SCHEMAPROPERTY'].fields_by_name['key']._loaded_options = None
-  _globals['_SCHEMAPROPERTY'].fields_by_name['key']._serialized_options = b'\252\001\002\010\003'
-  _globals['_SCHEMAPROPERTY'].fields_by_name['value']._loaded_options = None
-  _globals['_SCHEMAPROPERTY'].fields_by_name['value']._serialized_options = b'\252\001\002\010\003'
+  _globals['_PROPERTY'].fields_by_name['key']._loaded_options = None
+  _globals['_PROPERTY'].fields_by_name['key']._serialized_options = b'\252\001\002\010\003'
+  _globals['_PROPERTY'].fields_by_name['value']._loaded_options = None
+  _globals['_PROPERTY'].fields_by_name['value']._serialized_options = b'\252\001\002\010\003'
   _globals['_MESSAGEID']._serialized_start=63
   _globals['_MESSAGEID']._serialized_end=263
   _globals['_FIRSTCHUNK']._serialized_start=265
   _globals['_FIRSTCHUNK']._serialized_end=351
-  _globals['_PROPERTY']._serialized_start=353
-  _globals['_PROPERTY']._serialized_end=406
-  _globals['_SCHEMA']._serialized_start=408
-  _globals['_SCHEMA']._serialized_end=535
-  _globals['_SCHEMAPROPERTY']._serialized_start=537
-  _globals['_SCHEMAPROPERTY']._serialized_end=595
-  _globals['_BROKERENTRY']._serialized_start=597
-  _globals['_BROKERENTRY']._serialized_end=646
-  _globals['_FEATUREFLAGS']._serialized_start=649
-  _globals['_FEATUREFLAGS']._serialized_end=794
-  _globals['_AUTHDATA']._serialized_start=796
-  _globals['_AUTHDATA']._serialized_end=836
+  _globals['_SCHEMA']._serialized_start=353
+  _globals['_SCHEMA']._serialized_end=474
+  _globals['_PROPERTY']._serialized_start=476
+  _globals['_PROPERTY']._serialized_end=528
+  _globals['_BROKERENTRY']._serialized_start=530
+  _globals['_BROKERENTRY']._serialized_end=579
+  _globals['_FEATUREFLAGS']._serialized_start=582
+  _globals['_FEATUREFLAGS']._serialized_end=727
+  _globals['_AUTHDATA']._serialized_start=729
+  _globals['_AUTHDATA']._serialized_end=769
 # @@protoc_insertion_point(module_scope)

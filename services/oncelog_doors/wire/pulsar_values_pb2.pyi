@@ -90,28 +90,6 @@ class FirstChunk(_message.Message):
 Global___FirstChunk: _TypeAlias = FirstChunk  # noqa: Y015
 
 @_typing.final
-class Property(_message.Message):
-    DESCRIPTOR: _descriptor.Descriptor
-
-    NAME_FIELD_NUMBER: _builtins.int
-    VALUE_FIELD_NUMBER: _builtins.int
-    name: _builtins.str
-    value: _builtins.str
-    def __init__(
-        self,
-        *,
-        name: _builtins.str | None = ...,
-        value: _builtins.str | None = ...,
-    ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["name", b"name", "value", b"value"]  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["name", b"name", "value", b"value"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
-
-Global___Property: _TypeAlias = Property  # noqa: Y015
-
-@_typing.final
 class Schema(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -124,14 +102,14 @@ class Schema(_message.Message):
     type: _builtins.int
     """Numbers of Pulsar's schema types."""
     @_builtins.property
-    def properties(self) -> _containers.RepeatedCompositeFieldContainer[Global___SchemaProperty]: ...
+    def properties(self) -> _containers.RepeatedCompositeFieldContainer[Global___Property]: ...
     def __init__(
         self,
         *,
         name: _builtins.str | None = ...,
         data: _builtins.bytes | None = ...,
         type: _builtins.int | None = ...,
-        properties: _abc.Iterable[Global___SchemaProperty] | None = ...,
+        properties: _abc.Iterable[Global___Property] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["data", b"data", "name", b"name", "properties", b"properties", "type", b"type"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
@@ -142,7 +120,7 @@ class Schema(_message.Message):
 Global___Schema: _TypeAlias = Schema  # noqa: Y015
 
 @_typing.final
-class SchemaProperty(_message.Message):
+class Property(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     KEY_FIELD_NUMBER: _builtins.int
@@ -161,7 +139,7 @@ class SchemaProperty(_message.Message):
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
-Global___SchemaProperty: _TypeAlias = SchemaProperty  # noqa: Y015
+Global___Property: _TypeAlias = Property  # noqa: Y015
 
 @_typing.final
 class BrokerEntry(_message.Message):

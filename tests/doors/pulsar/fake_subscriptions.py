@@ -14,6 +14,7 @@ from oncelog_doors.core.pulsar.deliveries import RawBatch, last_id_of
 from oncelog_doors.core.pulsar.message_ids import DeliveredId, FromEnd, FromEntry, FromFirst, FromTime, Start
 from oncelog_doors.core.pulsar.subscribing import Subscription
 from oncelog_doors.pulsar.ports import ConsumerCallbacks, Settled, TakenEntry
+from tests.cluster.until import yield_to_loop
 
 FIRST_EPOCH = SeekEpoch(0)
 ORDERED = ("exclusive", "failover")
@@ -144,8 +145,9 @@ class FakeConsumer:
             raise self.damage.pop()
         if self.given >= self.total or not self.active:
             return None
+        gone = own.acked | own.delayed | own.held.keys()
         for raw in own.batches:
-            free = [each for each in _indexes(raw) if each not in own.acked | own.delayed and each not in own.held]
+            free = [each for each in _indexes(raw) if each not in gone]
             if free:
                 own.held.update(dict.fromkeys(free, self))
                 own.deliveries.update(free)
@@ -199,6 +201,8 @@ class FakeConsumer:
         if len(self.subscription.consumers) > 1:
             raise Conflict("the subscription has another consumer")
         await self.close(client_lost=False)
+        for _ in range(10):  # the answer of the owner
+            await yield_to_loop()
         if self.subscription.fails is not None:
             raise self.subscription.fails
         self.subscription.deleted = True

@@ -196,6 +196,8 @@ async def test_unsubscribing_deletes_the_subscription() -> None:
     """The client's consumer is closed by that."""
     async with door_world() as world, raw_client(world.port) as client:
         await opened(client)
+        client.write(flow(10))
+        await nothing_comes(client)
         assert (await client.answer(DELETE)).request_id == 9
         assert billing(world).deleted
         await nothing_comes(client)
@@ -236,3 +238,33 @@ async def test_consumer_that_cannot_go_on_is_closed(error: Exception) -> None:
         the_consumer(world).fail(error)  # type: ignore[arg-type]  # the cases above
         assert (await client.read()).command.close_consumer.consumer_id == 1
         await nothing_comes(client)
+
+
+@pytest.mark.asyncio
+@pytest.mark.hazard("seek-behind-old-messages")
+async def test_sought_consumer_is_gone_before_its_client_is_told() -> None:
+    """The client may come back through another door, where an exclusive subscription would be busy."""
+    async with door_world() as world, raw_client(world.port) as client:
+        await opened(client)
+        the_consumer(world).closes.clear()
+        client.write(seek((3, EARLIEST)))
+        await until(lambda: billing(world).seek_epoch, DEADLINE_S)
+        await nothing_comes(client)
+        the_consumer(world).closes.set()
+        assert [(await client.read()).name for _ in range(2)] == ["close_consumer", "success"]
+
+
+@pytest.mark.asyncio
+async def test_consumer_that_its_client_has_closed_is_closed_also_if_the_connection_ends() -> None:
+    """A client closes its consumers and its connection at once."""
+    async with door_world() as world, raw_client(world.port) as client:
+        await opened(client)
+        consumer = the_consumer(world)
+        consumer.closes.clear()
+        client.write(frame(command(CLOSE_CONSUMER, (1, 1), (2, 8))))
+        await nothing_comes(client)
+        client.abort()
+        await until(lambda: not world.home.connections, DEADLINE_S)
+        consumer.closes.set()
+        await until(lambda: not billing(world).consumers, DEADLINE_S)
+        assert consumer.client_lost is False
