@@ -165,7 +165,12 @@ PARTS: tuple[Part, ...] = (
     ),
     Part(
         "doors/cluster",
-        ("doors/cluster", "doors/clients/test_file_through_kills.py", "doors/clients/test_proof_rows.py"),
+        (
+            "doors/cluster",
+            "doors/clients/test_file_through_kills.py",
+            "doors/clients/test_proof_rows.py",
+            "doors/clients/test_python_consumers.py",
+        ),
         75.0,
     ),
     Part("lab", ("lab",), 20.0),

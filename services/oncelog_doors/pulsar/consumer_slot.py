@@ -22,17 +22,17 @@ from oncelog.core.acks.changes import IndexRange
 from oncelog.core.errors import CorruptEntry, MessageTooLarge, OncelogError
 from oncelog.core.ids import SeekEpoch
 from oncelog.core.names import TopicName
-from oncelog_doors.core.pulsar.acknowledgements import (
+from oncelog_doors.core.pulsar.consuming.acknowledgements import (
     LATER_DELAY_MS,
     UNREADABLE_DELAY_MS,
     AckAnswer,
     AckAsked,
     NamedId,
 )
-from oncelog_doors.core.pulsar.arrivals import Arrived
+from oncelog_doors.core.pulsar.consuming.arrivals import Arrived
 from oncelog_doors.core.pulsar.deliveries import Delivery, delivery_of
 from oncelog_doors.core.pulsar.message_ids import Start
-from oncelog_doors.core.pulsar.outstanding import Outgoing, Outstanding
+from oncelog_doors.core.pulsar.consuming.outstanding import Outgoing, Outstanding
 from oncelog_doors.core.pulsar.parts import can_be_cut, part_of
 from oncelog_doors.core.pulsar.server_errors import Refusal, ServerError, refusal_of
 from oncelog_doors.core.pulsar.subscribing import Subscription, consumer_name_of

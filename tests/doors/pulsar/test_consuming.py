@@ -6,8 +6,8 @@ import pytest
 
 from oncelog.core.acks.changes import IndexRange
 from oncelog.core.errors import CorruptEntry, LedgerUnavailable, ServiceUnavailable
-from oncelog_doors.core.pulsar.acknowledgements import LATER_DELAY_MS, UNREADABLE_DELAY_MS
-from oncelog_doors.core.pulsar.outstanding import UNACKNOWLEDGED_MAX
+from oncelog_doors.core.pulsar.consuming.acknowledgements import LATER_DELAY_MS, UNREADABLE_DELAY_MS
+from oncelog_doors.core.pulsar.consuming.outstanding import UNACKNOWLEDGED_MAX
 from tests.cluster.until import until
 from tests.doors.core.pulsar.stored_batches import columns, of_client, stored
 from tests.doors.pulsar.bytes_of_clients import ACK, CONNECT, body, command, frame

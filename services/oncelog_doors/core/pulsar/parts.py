@@ -8,7 +8,7 @@ property, by which a program recognises a repeated message.
 
 from oncelog.core.errors import InvariantViolated
 from oncelog.core.formats.batch import PayloadFormat, payload_of
-from oncelog_doors.core.pulsar.ack_sets import Ranges, size_of
+from oncelog_doors.core.pulsar.consuming.ack_sets import Ranges, size_of
 from oncelog_doors.core.pulsar.deliveries import Delivery, RawBatch, bytes_of, delivery_of
 from oncelog_doors.core.pulsar.entry_cuts import ENCRYPTION, has_field, split
 from oncelog_doors.core.pulsar.message_ids import DeliveredId

@@ -4,9 +4,9 @@ from collections.abc import Sequence
 
 from oncelog.core.acks.changes import IndexRange
 from oncelog.core.ids import EntryId, LedgerId, Position, SeekEpoch
-from oncelog_doors.core.pulsar.acknowledgements import AckAsked, AckDecision, NamedId
-from oncelog_doors.core.pulsar.arrivals import Arrived
-from oncelog_doors.core.pulsar.outstanding import Arrival, Outgoing, Outstanding
+from oncelog_doors.core.pulsar.consuming.acknowledgements import AckAsked, AckDecision, NamedId
+from oncelog_doors.core.pulsar.consuming.arrivals import Arrived
+from oncelog_doors.core.pulsar.consuming.outstanding import Arrival, Outgoing, Outstanding
 from tests.doors.core.pulsar.message_sets import indexes, ranges, set_bits
 
 EPOCH = SeekEpoch(2)

@@ -3,7 +3,7 @@
 from collections.abc import Collection, Iterable, Iterator, Sequence
 
 from oncelog.core.acks.changes import IndexRange
-from oncelog_doors.core.pulsar.ack_sets import Ranges
+from oncelog_doors.core.pulsar.consuming.ack_sets import Ranges
 
 
 def indexes(parts: Iterable[IndexRange]) -> Iterator[int]:

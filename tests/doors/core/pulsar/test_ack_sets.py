@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from oncelog.core.acks.changes import IndexRange
-from oncelog_doors.core.pulsar.ack_sets import (
+from oncelog_doors.core.pulsar.consuming.ack_sets import (
     WORDS_MAX,
     all_bits,
     bits_of_ranges,

@@ -6,8 +6,8 @@ import pytest
 
 from oncelog.core.errors import LedgerUnavailable, StaleSeekEpoch
 from oncelog_doors.core.pulsar import outstanding
-from oncelog_doors.core.pulsar.acknowledgements import IDS_MAX, AckAnswers, AckAsked, NamedId
-from oncelog_doors.core.pulsar.outstanding import Outstanding
+from oncelog_doors.core.pulsar.consuming.acknowledgements import IDS_MAX, AckAnswers, AckAsked, NamedId
+from oncelog_doors.core.pulsar.consuming.outstanding import Outstanding
 from oncelog_doors.core.pulsar.server_errors import Refusal, ServerError
 from tests.doors.core.pulsar.consumer_stories import (
     ack,

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from oncelog.core.ids import EntryId, LedgerId, Position, SeekEpoch
-from oncelog_doors.core.pulsar.ack_sets import Ranges
+from oncelog_doors.core.pulsar.consuming.ack_sets import Ranges
 from oncelog_doors.core.pulsar.server_errors import Refusal, ServerError
 
 #: Of one command. A client of Java sends 1,998 at a time, and more after its connection was broken.

@@ -9,9 +9,9 @@ from enum import Enum, auto
 from typing import Generic, TypeVar
 
 from oncelog.core.ids import Position
-from oncelog_doors.core.pulsar.ack_sets import Ranges, all_bits, bits_of_words, ranges_of_bits, size_of
-from oncelog_doors.core.pulsar.acknowledgements import NamedId
-from oncelog_doors.core.pulsar.arrivals import Arrived
+from oncelog_doors.core.pulsar.consuming.ack_sets import Ranges, all_bits, bits_of_words, ranges_of_bits, size_of
+from oncelog_doors.core.pulsar.consuming.acknowledgements import NamedId
+from oncelog_doors.core.pulsar.consuming.arrivals import Arrived
 
 E = TypeVar("E")
 

@@ -30,7 +30,7 @@ from typing import Generic, TypeVar
 from oncelog.core.acks.changes import IndexRange
 from oncelog.core.errors import OncelogError
 from oncelog.core.ids import Position, SeekEpoch
-from oncelog_doors.core.pulsar.ack_sets import (
+from oncelog_doors.core.pulsar.consuming.ack_sets import (
     Ranges,
     all_bits,
     bits_of_ranges,
@@ -39,7 +39,7 @@ from oncelog_doors.core.pulsar.ack_sets import (
     without,
     words_of_bits,
 )
-from oncelog_doors.core.pulsar.acknowledgements import (
+from oncelog_doors.core.pulsar.consuming.acknowledgements import (
     IDS_MAX,
     AckAnswer,
     AckAnswers,
@@ -51,8 +51,8 @@ from oncelog_doors.core.pulsar.acknowledgements import (
     not_read,
     refusal_of_ack,
 )
-from oncelog_doors.core.pulsar.arrivals import Arrivals, Arrived
-from oncelog_doors.core.pulsar.held_entries import HeldEntry, State
+from oncelog_doors.core.pulsar.consuming.arrivals import Arrivals, Arrived
+from oncelog_doors.core.pulsar.consuming.held_entries import HeldEntry, State
 from oncelog_doors.core.pulsar.message_ids import before
 from oncelog_doors.core.pulsar.server_errors import Refusal, ServerError, refusal_of
 

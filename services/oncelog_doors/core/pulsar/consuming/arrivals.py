@@ -9,7 +9,7 @@ from collections.abc import Container, Iterable, Iterator, Mapping
 from typing import Generic, NamedTuple, TypeVar
 
 from oncelog.core.ids import Position, SeekEpoch
-from oncelog_doors.core.pulsar.ack_sets import Ranges, joined, size_of, without
+from oncelog_doors.core.pulsar.consuming.ack_sets import Ranges, joined, size_of, without
 
 E = TypeVar("E")
 

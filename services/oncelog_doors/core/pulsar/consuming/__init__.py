@@ -1,0 +1,1 @@
+"""What one consumer of Pulsar holds, and what its acknowledgements mean."""
