@@ -30,9 +30,9 @@ from oncelog_doors.core.pulsar.consuming.acknowledgements import (
     NamedId,
 )
 from oncelog_doors.core.pulsar.consuming.arrivals import Arrived
+from oncelog_doors.core.pulsar.consuming.outstanding import Outgoing, Outstanding
 from oncelog_doors.core.pulsar.deliveries import Delivery, delivery_of
 from oncelog_doors.core.pulsar.message_ids import Start
-from oncelog_doors.core.pulsar.consuming.outstanding import Outgoing, Outstanding
 from oncelog_doors.core.pulsar.parts import can_be_cut, part_of
 from oncelog_doors.core.pulsar.server_errors import Refusal, ServerError, refusal_of
 from oncelog_doors.core.pulsar.subscribing import Subscription, consumer_name_of

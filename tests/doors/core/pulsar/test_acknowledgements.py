@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 import pytest
 
 from oncelog.core.errors import LedgerUnavailable, StaleSeekEpoch
-from oncelog_doors.core.pulsar import outstanding
+from oncelog_doors.core.pulsar.consuming import outstanding
 from oncelog_doors.core.pulsar.consuming.acknowledgements import IDS_MAX, AckAnswers, AckAsked, NamedId
 from oncelog_doors.core.pulsar.consuming.outstanding import Outstanding
 from oncelog_doors.core.pulsar.server_errors import Refusal, ServerError

@@ -7,7 +7,7 @@ import pytest
 from oncelog.core.acks.changes import IndexRange
 from oncelog.core.errors import LedgerUnavailable
 from oncelog.core.ids import SeekEpoch
-from oncelog_doors.core.pulsar import outstanding
+from oncelog_doors.core.pulsar.consuming import outstanding
 from oncelog_doors.core.pulsar.consuming.acknowledgements import AckAsked, GivenBack, NamedId
 from oncelog_doors.core.pulsar.consuming.outstanding import Arrival, Outstanding
 from oncelog_doors.core.pulsar.server_errors import ServerError
