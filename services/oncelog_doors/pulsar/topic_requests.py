@@ -11,7 +11,7 @@ from typing import Any, Protocol
 from crc32c import crc32c
 
 from oncelog.core.access import Caller
-from oncelog.core.errors import OncelogError
+from oncelog.core.errors import NamespaceNotFound, OncelogError
 from oncelog.core.names import TopicName
 from oncelog.runtime.tasks import BackgroundTasks
 from oncelog_doors.core.pulsar.connecting import message_bytes_max
@@ -115,6 +115,8 @@ class TopicRequests:
             return namespace
         try:
             topics = await around.cluster.topics_of(namespace, around.caller)
+        except NamespaceNotFound:
+            topics = ()  # as Pulsar: a subscription to a pattern may be there before its namespace
         except OncelogError as error:
             return refusal_of(error)
         # Those without storage are not offered, so there are none.

@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 from oncelog.core.access import Caller
 from oncelog.core.errors import (
+    NamespaceNotFound,
     OncelogError,
     PermissionDenied,
     ProducerBusy,
@@ -218,9 +219,11 @@ class FakeCluster:
         return self.partition_counts.get(str(topic), 0)
 
     async def topics_of(self, namespace: NamespaceName, caller: Caller) -> list[NamedTopic]:
-        """Those of `listed`; a role that is called stranger may not see them."""
+        """Those of `listed`; a role that is called stranger may not see them, and public/missing does not exist."""
         self.asked.append(str(namespace))
         await self.owner_answers.wait()
+        if str(namespace) == "public/missing":
+            raise NamespaceNotFound(str(namespace))
         if caller.role == "stranger":
             raise PermissionDenied("role stranger has no right to consume")
         return self.listed

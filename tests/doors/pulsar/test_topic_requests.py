@@ -45,6 +45,15 @@ async def test_client_gets_the_topics_of_a_namespace() -> None:
 
 
 @pytest.mark.asyncio
+async def test_namespace_that_is_not_there_has_no_topics() -> None:
+    """A client waits for an answer as long as there is an error, and a subscription to a pattern may come first."""
+    async with door_world(cluster()) as world, raw_client(world.port) as client:
+        await client.connect()
+        answer = await client.answer(get_topics(b"public/missing"))
+        assert list(answer.topics) == []
+
+
+@pytest.mark.asyncio
 async def test_client_that_has_the_list_gets_no_names() -> None:
     """Until a topic comes."""
     async with door_world(cluster()) as world, raw_client(world.port) as client:
