@@ -84,6 +84,8 @@ class ConsumerSlot:
         self._table.consumer_epoch = asked.consumer_epoch
         self._has_epoch = asked.HasField("consumer_epoch")
         self._port: ConsumerPort | None = None
+        #: the client hears what is written to this consumer
+        self._heard = around.family.knows_consumer_before_flow
         #: the client gets no more messages: the subscription begins elsewhere, or this consumer ends
         self._halted = False
         #: nothing is written any more
@@ -283,11 +285,14 @@ class ConsumerSlot:
     def _activated(self, active: bool) -> None:
         if self._port is None:
             return
-        if self._subscription.type == "failover" and not self._ended:
-            self._around.write(replies.active_consumer_change(self.consumer_id, active))
+        self._say_whether_active(active)
         if not active:
             self._table.lost()
             self._changed()
+
+    def _say_whether_active(self, active: bool) -> None:
+        if self._subscription.type == "failover" and self._heard and not self._ended:
+            self._around.write(replies.active_consumer_change(self.consumer_id, active))
 
     def _recalled(self, ranges: Sequence[IndexRange]) -> None:
         later = self._table.recalled(ranges).later
@@ -323,6 +328,10 @@ class ConsumerSlot:
     # --- what the client sends ----------------------------------------------------------------------------------------
 
     def flow(self, permits: int) -> None:
+        if not self._heard:
+            self._heard = True
+            if self._port is not None:
+                self._say_whether_active(self._port.active)
         self._sender.flow(permits)
         self._changed()
 

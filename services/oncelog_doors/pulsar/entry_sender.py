@@ -9,6 +9,7 @@ from oncelog.core.names import TopicName
 from oncelog.runtime.tasks import BackgroundTasks
 from oncelog_doors.core.pulsar.connecting import message_bytes_max
 from oncelog_doors.core.pulsar.deliveries import Delivery
+from oncelog_doors.core.pulsar.families import ClientFamily
 from oncelog_doors.core.pulsar.permits import Permits
 from oncelog_doors.pulsar import replies
 from oncelog_doors.pulsar.door_counts import DoorCounts
@@ -26,6 +27,7 @@ class ConsumerSurroundings(Protocol):
     """What a consumer needs of its connection and its door."""
 
     caller: Caller
+    family: ClientFamily
     peer: str
     counts: DoorCounts
     cluster: ClusterPort

@@ -158,6 +158,19 @@ async def test_initial_subscription_of_a_producer_is_there_before_it() -> None:
 
 
 @pytest.mark.asyncio
+async def test_consumer_of_gos_client_learns_with_its_first_permits_whether_it_is_active() -> None:
+    """What comes directly behind the answer to SUBSCRIBE is dropped by that library."""
+    async with door_world() as world, raw_client(world.port) as client:
+        await client.connect(b"Pulsar Go v0.19.0")
+        await client.answer(subscribe(FAILOVER))
+        await nothing_comes(client)
+        client.write(flow(1))
+        assert (await client.read()).command.active_consumer_change.is_active
+        client.write(flow(1))
+        await nothing_comes(client)
+
+
+@pytest.mark.asyncio
 async def test_failover_consumer_learns_whether_it_is_active() -> None:
     """At its opening, and when that changes; nothing comes to the others."""
     async with door_world() as world, raw_client(world.port) as client, raw_client(world.port) as other:

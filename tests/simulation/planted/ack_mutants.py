@@ -35,7 +35,7 @@ def _bound_of_the_layer_in_flight(cursor: SnapshotWriter) -> Position | None:
 #: (name, hazard, first seed, swaps)
 ACK_MUTANTS: tuple[tuple[str, str, int, tuple[tuple[Any, str, Any], ...]], ...] = (
     ("ack log not fenced", "deposed-owner-acks", 1_000_000, ((StorageNode, "_fence", _fence_only_the_log),)),
-    ("ack log not fenced, as consumers see it", "deposed-owner-acks", 2_000_004, ((StorageNode, "_fence",
+    ("ack log not fenced, as consumers see it", "deposed-owner-acks", 2_000_028, ((StorageNode, "_fence",
     _fence_only_the_log),)), ("ack settled before it is durable", "failed-ack-write", 1_000_000, ((AckLog, "_write",
     _settled_when_written),)), (
         "ack log trimmed by the layer in flight", "failed-ack-write", 1_000_000,

@@ -43,6 +43,7 @@ from tests.core.retention.test_topic_space import (
 from tests.core.sdk.test_consumer_cumulative import (
     test_newer_delivery_that_nobody_received_does_not_void_a_negative_acknowledgement,
 )
+from tests.core.sdk.test_consumer_deliveries import test_newer_delivery_takes_the_place_of_one_that_waits
 from tests.core.sdk.test_consumer_flush import test_flush_waits_for_every_acknowledgement_before_it
 from tests.core.sdk.test_consumer_session import test_frame_of_a_lower_owner_epoch_is_refused
 from tests.simulation.planted.planted_bug import Mutant
@@ -327,7 +328,7 @@ CONSUMER_MUTANTS = (
         ((OwnershipWatch, "_look", _always(None)),),
     ),
     Mutant(
-        "acknowledgements are forgotten with their stream", "delivered-while-held", 2_000_006,
+        "acknowledgements are forgotten with their stream", "delivered-while-held", 2_000_011,
         ((PendingRequests, "stream_lost", _forgets_acknowledgements),),
     ),
     Mutant(
@@ -336,7 +337,7 @@ CONSUMER_MUTANTS = (
         core_test=test_flush_waits_for_every_acknowledgement_before_it,
     ),
     Mutant(
-        "cumulative ack over an own negative one", "former-consumer-acks", 2_000_006,
+        "cumulative ack over an own negative one", "former-consumer-acks", 2_000_014,
         ((consumer_session, "up_to_nacked", lambda request, _: request),),
     ),
     Mutant(
@@ -346,7 +347,7 @@ CONSUMER_MUTANTS = (
         core_arguments=("waits",),
     ),
     Mutant(
-        "more is reported as acknowledged than is", "former-consumer-acks", 2_000_004,
+        "more is reported as acknowledged than is", "former-consumer-acks", 2_000_032,
         ((Acknowledging, "_answer", _acknowledged_up_to_the_end),),
     ),
     Mutant(
@@ -358,7 +359,7 @@ CONSUMER_MUTANTS = (
         ((StreamBudget, "join_line", _always(None)),),
     ),
     Mutant(
-        "a stream that ends keeps its part", "unread-windows", 2_000_006,
+        "a stream that ends keeps its part", "unread-windows", 2_000_014,
         ((StreamOutbox, "close", _always(None)),),
     ),
     Mutant(
@@ -390,11 +391,12 @@ CONSUMER_MUTANTS = (
         core_arguments=("dead_letters: A seek voids a dead letter whose number is asked for behind it",),
     ),
     Mutant(
-        "repeated negative ack counts again", "nack-counted-twice", 2_000_245,
+        "repeated negative ack counts again", "nack-counted-twice", 2_000_006,
         ((Redeliveries, "_answered_before", _none), (Redeliveries, "counted_before", _none)),
     ),
     Mutant(
-        "a newer delivery is dropped while a former one waits", "nack-counted-twice", 2_520_445,
+        "a newer delivery is dropped while a former one waits", "nack-counted-twice", None,
         ((ReceivedMessages, "delivered", _former_delivery_stays),),
+        core_test=test_newer_delivery_takes_the_place_of_one_that_waits,
     ),
 )  # fmt: skip

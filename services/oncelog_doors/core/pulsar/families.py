@@ -25,6 +25,12 @@ class ClientFamily(Enum):
         with 9), silences the producer (Go, with 22), or makes the whole connection send again for ever."""
         return self is ClientFamily.JAVA
 
+    @property
+    def knows_consumer_before_flow(self) -> bool:
+        """Whether a consumer hears what comes directly behind the answer to its SUBSCRIBE. Go's registers it after the
+        answer, and drops what comes before."""
+        return self is not ClientFamily.GO
+
 
 #: {how client_version begins: the family}
 _FAMILIES = {
