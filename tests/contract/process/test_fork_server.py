@@ -213,9 +213,9 @@ def test_fork_server_that_does_not_answer_is_given_up(
     forks: ForkServer, place: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It is killed, so that it does not start the program later, when the caller has started another."""
-    monkeypatch.setattr("oncelog.cli.standalone.fork_server.ANSWER_TIMEOUT_S", 0.2)
     assert ended(forks, place, "return", "0") == 0
     os.kill(forks.pid, signal.SIGSTOP)
+    monkeypatch.setattr("oncelog.cli.standalone.fork_server.ANSWER_TIMEOUT_S", 0.2)
     with pytest.raises(ForkServerLost, match="ended with code -9"):
         Program(forks, place, "touch", str(place / "late"))
     assert not alive(forks.pid)
@@ -226,9 +226,9 @@ def test_answer_that_comes_at_the_last_moment_counts(
     forks: ForkServer, place: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Of each program that may have begun the caller knows."""
-    monkeypatch.setattr("oncelog.cli.standalone.fork_server.ANSWER_TIMEOUT_S", 0.2)
     assert ended(forks, place, "return", "0") == 0
     os.kill(forks.pid, signal.SIGSTOP)
+    monkeypatch.setattr("oncelog.cli.standalone.fork_server.ANSWER_TIMEOUT_S", 0.2)
     kill = forks._kill
 
     def answered_before() -> int:
