@@ -26,7 +26,7 @@ WIRES = $(sort $(patsubst proto/%/,%,$(dir $(PROTOS))))
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup proto guarantees lint measure format test test-core test-doors test-effects test-spark test-lab test-changed test-steady proofs sim demo spark-proof jobs-proof fault-proof effects-proof effects-comparison copier-proof pulsar-java-proof pulsar-go-proof pulsar-proof verdicts-proof upgrade-proof retention-proof ledgers-proof records-proof console-proof smoke smoke-storage smoke-spark chaos bench images dist lock clean tools tools-java how-long
+.PHONY: help setup proto guarantees lint measure format test test-core test-doors test-effects test-spark test-lab test-changed test-steady proofs sim demo spark-proof jobs-proof fault-proof effects-proof effects-comparison copier-proof pulsar-java-proof pulsar-go-proof pulsar-suites-proof pulsar-proof verdicts-proof upgrade-proof retention-proof ledgers-proof records-proof console-proof smoke smoke-storage smoke-spark chaos bench images dist lock clean tools tools-java how-long
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "make %-13s %s\n", $$1, $$2}'
@@ -153,6 +153,9 @@ pulsar-java-proof: tools tools-java $(STAMP) ## programs with Java clients of Pu
 
 pulsar-go-proof: tools $(STAMP) ## programs with Pulsar's Go client publish and read through a door, through kills; needs Go 1.24 or a newer one
 	$(BIN)/pytest -q tests/doors/clients/go
+
+pulsar-suites-proof: tools $(STAMP) ## the tests of Pulsar's Go client in front of a door, but for those that go_left_out.txt names; needs Go 1.24, and the ports 6650 and 8080
+	$(BIN)/python -m tests.doors.suites.go_suite
 
 pulsar-proof: tools-java $(STAMP) ## defects of Pulsar, shown with its own clients, and what a door makes of them; needs Maven and a JDK, and Go for its rows (PROOF=more options)
 	@mkdir -p $(PULSAR_PROOF)/go

@@ -441,6 +441,14 @@ PROOFS: tuple[Proof, ...] = (
         seconds=240.0,
     ),
     Proof(
+        "pulsar-suites",
+        (),
+        ("services/oncelog_doors", f"{_CORE}/formats/pulsar.py", f"{_CORE}/delivery", "tests/doors/suites"),
+        ("doors/clients/test_python_client.py", "doors/clients/test_python_consumers.py"),
+        words=("make", "--no-print-directory", "pulsar-suites-proof"),
+        seconds=900.0,
+    ),
+    Proof(
         "pulsar-defects",
         (),
         ("services/oncelog_doors", f"{_CORE}/formats/pulsar.py", f"{_CORE}/publishing"),
