@@ -86,12 +86,6 @@ def _add_life(router: APIRouter) -> None:
         await asking.get(place)
         return {}
 
-    @router.get("/admin/v2/schemas/{tenant}/{namespace}/{topic}/schema")
-    async def schema(place: PlaceOf, asking: AskingOf) -> None:
-        """Clients take 404 for a topic without a schema."""
-        await asking.get(place)
-        raise Refused(404, "schemas are stored with the messages, and none is kept for the topic")
-
 
 def _no_properties(body: Any) -> None:
     name = next(iter(properties_of(body)))

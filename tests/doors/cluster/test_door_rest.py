@@ -2,15 +2,17 @@
 
 import ssl
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import httpx
 import pulsar
 import pytest
 
+from tests.cluster.until import until_sync
 from tests.contract.process.security_world import bearer
 from tests.doors.cluster.conftest import NewDoor
-from tests.doors.cluster.door_program import DoorProgram
+from tests.doors.cluster.door_program import DEADLINE_S, DoorProgram
 
 TOPIC = "persistent://public/default/by-http"
 STATS = "/admin/v2/persistent/public/default/by-http/stats"
@@ -63,6 +65,10 @@ def test_door_has_no_rights_of_its_own_for_its_callers(rest: httpx.Client) -> No
     assert rest.get(DEDUPLICATION, headers=bearer("root")).status_code == 204
 
 
+def says(rest: httpx.Client, stats: str, status: str) -> bool:
+    return bool(rest.get(stats).json()["deduplicationStatus"] == status)
+
+
 def test_switch_of_deduplication(rest: httpx.Client) -> None:
     rest.headers.update(bearer("root"))
     topic = "/admin/v2/persistent/public/default/switched"
@@ -71,5 +77,6 @@ def test_switch_of_deduplication(rest: httpx.Client) -> None:
     for value, status in ((False, "Disabled"), (True, "Enabled")):
         rest.post(DEDUPLICATION, json=value).raise_for_status()
         assert rest.get(DEDUPLICATION).json() is value
-        assert rest.get(f"{topic}/stats").json()["deduplicationStatus"] == status
+        said = partial(says, rest, f"{topic}/stats", status)
+        until_sync(said, DEADLINE_S, waiting_for=f"deduplication to be {status} at the owner")
     rest.delete(DEDUPLICATION).raise_for_status()

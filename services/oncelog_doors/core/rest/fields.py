@@ -1,12 +1,14 @@
 """Bodies as clients of Pulsar send them: which fields they may have. Unknown fields are refused, by name: their sender
 believes that they have an effect."""
 
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from oncelog_doors.core.rest.refusals import Refused, refused_field
 
 _SHOWN_CHARACTERS = 60
+_NUMBER = re.compile(r"-?[0-9]{1,19}")
 _KINDS = {bool: "true or false", int: "a whole number", str: "a text", list: "a list", dict: "an object"}
 
 
@@ -35,8 +37,9 @@ def read_fields(body: Any, fields: Mapping[str, Field], *, required: Sequence[st
             if value not in field.values:
                 raise refused_field(name, f"{shown(value)} is not offered here: {field.instead}")
             continue
-        check_kind(name, value, field)
-        found[name] = value
+        if field is not int:
+            check_kind(name, value, field)
+        found[name] = check_number(name, value) if field is int else value
     for name in required:
         if name not in found:
             raise refused_field(name, "this field is required")
@@ -50,7 +53,9 @@ def check_kind(name: str, value: Any, kind: type) -> None:
 
 
 def check_number(name: str, value: Any) -> int:
-    """Raises Refused."""
+    """A number, also as a text: Pulsar takes both. Raises Refused."""
+    if type(value) is str and _NUMBER.fullmatch(value):
+        return int(value)
     check_kind(name, value, int)
     number: int = value
     return number

@@ -11,7 +11,7 @@ _PARTS: tuple[tuple[str, str, str], ...] = (
     ("/worker", "functions are", "read the topic with a program"),
     ("/transactions", "transactions over topics are", "write effects with oncelog_effects"),
     ("/non-persistent/", "topics without storage are", "use persistent://"),
-    ("/schemas", "changing schemas is", "clients store their schema with the messages, and none is checked"),
+    ("/schemas", "schemas over HTTP are", "clients whose service URL begins with pulsar:// read and store them"),
     ("/bookies", "bookies are", "storage nodes are listed by `oncelog admin`"),
     ("/resource-quotas", "resource quotas are", "use backlog quotas"),
     ("/resourcegroups", "resource groups are", "use backlog quotas"),

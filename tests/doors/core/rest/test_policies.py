@@ -25,6 +25,10 @@ def test_quota_replaces_that_of_its_own_type() -> None:
     # The name of the size before Pulsar 2.8.
     assert policies.quota_with(None, QuotaType.SIZE, {"limit": 3, "policy": REFUSE}) == quota(size=3)
     assert policies.quota_with(None, QuotaType.AGE, {"limit": 3, "policy": REFUSE}) == quota()
+    # Go's client writes numbers as texts, and Pulsar reads them.
+    assert policies.quota_with(None, QuotaType.SIZE, {"limit": "3", "policy": REFUSE}) == quota(size=3)
+    with pytest.raises(Refused, match="limit: must be a whole number, not 'three'"):
+        policies.quota_with(None, QuotaType.SIZE, {"limit": "three", "policy": REFUSE})
 
 
 def test_both_types_have_one_action() -> None:
