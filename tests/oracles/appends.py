@@ -167,7 +167,8 @@ def _is_stored_value(
 def _check_overtaken(history: History, fold: LogFold) -> None:
     """The stored messages of an instance are a prefix of what it sent, except for known and refused messages.
 
-    An id that is not above all earlier ids of the instance is known or stale, and does not count.
+    An id that is not above all earlier ids of the instance, and above the last one that its opening was told, is known
+    or stale, and does not count. Nor does a unit whose first id is not: it is known or refused.
     """
     missing: dict[int, int] = {}
     highest: dict[int, int] = {}
@@ -175,7 +176,8 @@ def _check_overtaken(history: History, fold: LogFold) -> None:
         opened = history.opens[append.opened]
         producer = fold.producer(opened.instance.producer_id)
         for i, number in enumerate(append.ids):
-            if number <= highest.get(append.opened, -1):
+            lowest = number if append.first is None else append.first
+            if lowest <= highest.get(append.opened, opened.last_sequence_id):
                 continue
             highest[append.opened] = number
             places = producer.places.get(number, []) if producer is not None else []

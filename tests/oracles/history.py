@@ -26,7 +26,8 @@ class HistoryOpening:
 
 @dataclass(slots=True)
 class HistoryAppend:
-    """One batch. opened: index of its instance in `History.opens`. result: None before the answer."""
+    """One batch. opened: index of its instance in `History.opens`. result: None before the answer. first: the first id
+    of a unit, whose `ids` is its last one."""
 
     opened: int
     request: int
@@ -35,6 +36,7 @@ class HistoryAppend:
     invoked_at: int
     answered_at: int | None = None
     result: Outcome | OncelogError | None = None
+    first: int | None = None
 
     @property
     def refused(self) -> bool:
@@ -80,9 +82,11 @@ class History:
         self.opens.append(HistoryOpening(name, instance, last, dense, self.at))
         return len(self.opens) - 1
 
-    def invoked(self, opened: int, request: int, ids: Sequence[int], values: Sequence[bytes]) -> None:
+    def invoked(
+        self, opened: int, request: int, ids: Sequence[int], values: Sequence[bytes], *, first: int | None = None
+    ) -> None:
         self.at += 1
-        append = HistoryAppend(opened, request, ids, values, self.at)
+        append = HistoryAppend(opened, request, ids, values, self.at, first=first)
         self.appends.append(append)
         self._open_appends[opened, request] = append
 

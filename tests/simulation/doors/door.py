@@ -7,6 +7,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple, assert_never
 
+from oncelog.client.network.epochs import OwnerEpochs
 from oncelog.core.errors import OncelogError, SessionSuperseded
 from oncelog.core.formats.opening import ProducerInstance
 from oncelog.core.ids import SequenceId, TopicId
@@ -62,6 +63,8 @@ class DoorServer(Process):
         self.budget = SendBudget(self._limits)
         self.due = DueRefusals()
         self._tick_due: int | None = None
+        #: of the SDK's client in it
+        self.epochs = OwnerEpochs()
 
     def crash(self) -> None:
         connections, sessions = [*self.connections.values()], self.sessions

@@ -4,7 +4,7 @@ done as by `oncelog.client.producing.packed_producer` and `oncelog_doors.log_cli
 Clients of a run send the same content under the same ids, so nothing is read back to be compared.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Protocol
 
 from oncelog.client.producing.duplicates import ACCEPT_ALL
@@ -15,11 +15,12 @@ from oncelog.core.errors import OncelogError, SessionSuperseded, StaleSequence
 from oncelog.core.formats.client_token import decode_token, token_of
 from oncelog.core.formats.opening import GatewayClient, OnConflict, ProducerInstance
 from oncelog.core.ids import INSTANCE_ID_BYTES, InstanceId, SequenceId, TopicId
-from oncelog.core.sdk.owner_attempts import CloseWanted, FailSession, OpenWanted
+from oncelog.core.sdk.owner_attempts import CloseWanted, EpochSeen, FailSession, OpenWanted
 from oncelog.core.sdk.producer.events import (
     ClientIsThere,
     Complete,
     Fail,
+    ProducerEffect,
     ProducerEvent,
     ReportOpen,
     ReportWanted,
@@ -75,7 +76,19 @@ class DoorSession:
     def handle(self, event: ProducerEvent) -> None:
         if isinstance(event, SessionClosedByOwner) and isinstance(event.error, SessionSuperseded):
             self._check_superseded()
-        for effect in self.core.handle(event):
+        # As `SessionDriver.feed`: what another session of this door has seen counts before any answer is handled.
+        seen = self.door.epochs.highest(self.topic_id)
+        if seen > self.core.opening.owner_epoch and not self._perform(self.core.handle(EpochSeen(seen))):
+            return
+        if not self._perform(self.core.handle(event)):
+            return
+        self.door.epochs.learn(self.topic_id, self.core.opening.owner_epoch)
+        self.core.check_invariants()
+        self.user.room()
+
+    def _perform(self, effects: Iterable[ProducerEffect]) -> bool:
+        """False: the door has crashed between two of them."""
+        for effect in effects:
             match effect:
                 case ReportOpen(name, last, _):
                     instance = self.core.opening.instance
@@ -97,9 +110,8 @@ class DoorSession:
                 case _:
                     self.calls.perform(effect)
             if self.door.burn():
-                return
-        self.core.check_invariants()
-        self.user.room()
+                return False
+        return True
 
     def _check_superseded(self) -> None:
         """It is final (hazard sessions-end-each-other)."""

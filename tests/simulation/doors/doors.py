@@ -86,7 +86,10 @@ class Doors:
         if len(ids) != len(dict.fromkeys(ids)):
             raise Violation("units", f"messages of {source.name!r} are in two units: {sorted(ids)}")
         pid = producer.producer_id
-        told = (each.batch.ids for each in self.told.receipts if each.instance.producer_id == pid)
+        # Without a place a unit is confirmed that is older than what the log remembers: nothing is said of it.
+        told = (
+            each.batch.ids for each in self.told.receipts if each.instance.producer_id == pid and each.place is not None
+        )
         # What was refused of encrypted messages, and lies below later ones, is told to be lost.
         whole = source.complete and source.packing is Packing.KEYED
         self._check_complete(source, source.ids if whole else list(chain(*told)), ids)

@@ -109,8 +109,8 @@ class PulsarClient(Process):
         #: it goes on behind the last id that it is told, whatever its input says
         self._resumes = False
         self._connecting = False
-        #: A life of this program is gone, and a door may not know. What that life asked for is another program's for
-        #: the log: it may be granted the name while this life has no session.
+        #: A life of this program is gone, or a connection without a token, and a door may not know. What was asked for
+        #: there is another program's for the log: it may be granted the name while this life has no session.
         self._left_behind = False
         #: of producers, PRODUCERs and batches, in all lives
         self._numbers = 0
@@ -209,6 +209,8 @@ class PulsarClient(Process):
             end.say("leaves", lambda remote: remote.gone())
         else:
             self.world.count("connection left half-open by a client that lives")
+            if self.producer.instance is None:
+                self._left_behind = True  # it has no token yet
         self.lost(end)
 
     def lost(self, end: "ClientEnd") -> None:
@@ -381,7 +383,8 @@ class PulsarClient(Process):
         batch.request = self._next_number()
         if batch.unit:
             self.told.units[batch.entry] = batch
-        self.parts.history.invoked(producer.opened, batch.request, batch.numbers, batch.values)
+        first = batch.ids[0] if batch.unit else None
+        self.parts.history.invoked(producer.opened, batch.request, batch.numbers, batch.values, first=first)
         producer.pending.append(batch)
         if producer.is_open:
             self._send(batch)

@@ -26,6 +26,7 @@ from tests.simulation.clients.ack_workload import Recorder
 from tests.simulation.consumers.streams import OwnerStreams
 from tests.simulation.network import Network, Stream
 from tests.simulation.servers.ownership_proofs import OwnershipWatch
+from tests.simulation.servers.proved_openings import ProvedOpenings
 from tests.simulation.servers.records import read_record, write_record
 from tests.simulation.servers.storage_server import StorageServer
 from tests.simulation.servers.store import Store
@@ -207,6 +208,7 @@ class OwnerServer(Process):
         self.store = self.home or self.parts.store.newest
         self.refused_by = {}
         self.topics, self.links, self._given_up = {}, [], {}
+        self.proved_openings = ProvedOpenings(self)
         bytes_max = self.parts.stream_bytes_max
         self.waiting = None if bytes_max is None else OwnerStreams(self, bytes_max)
         self.ledger_ids = IdSource(self, Counter.LEDGER, block=1, prefetch_below=0)
@@ -280,9 +282,13 @@ class OwnerServer(Process):
         else:
             if link not in self.links:
                 self.links.append(link)
-            shell.open(link, opening)
+            if opening.client is not None and opening.client.token is not None:
+                self.proved_openings.open(link, topic_id, opening)
+            else:
+                shell.open(link, opening)
 
     def withdraw(self, link: ClientLink, topic_id: TopicId, call: int) -> None:
+        self.proved_openings.withdraw(link, call)
         shell = self.topics.get(topic_id)
         if shell is not None:
             shell.withdraw(link, call)
@@ -316,6 +322,7 @@ class OwnerServer(Process):
             shell.hold_name(session)
 
     def link_broken(self, link: ClientLink) -> None:
+        self.proved_openings.link_broken(link)
         if link in self.links:
             self.links.remove(link)
         for shell in list(self.topics.values()):
