@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from oncelog.core.errors import InvalidArgument, ProducerBusy, ProducerFenced, SessionSuperseded
+from oncelog.core.errors import InvalidArgument, NotOwner, ProducerBusy, ProducerFenced, SessionSuperseded
 from oncelog.core.formats.client_token import decode_token, token_of
 from oncelog.core.formats.opening import ClientToken, GatewayClient, OnConflict, ProducerInstance
 from oncelog.core.ids import InstanceId
@@ -12,7 +12,8 @@ from oncelog.core.topic_events.events import TopicTimerFired
 from oncelog.rpc.codecs.owner_codec import EndedSession, OpenDenied, OpenGranted, OpenRequest, PublishFrame
 from oncelog.topic_owner.shell.topic_runner import TopicRunner
 from tests.cluster.until import until
-from tests.contract.owner.owner_world import DEADLINE_S, PublishClient, batch_of, owner_world, until_streams
+from tests.contract.owner.owner_world import ANOTHER, DEADLINE_S, PublishClient, batch_of, owner_world, until_streams
+from tests.contract.owner.ownership.fencing import fence
 
 TOPIC = "public/default/flights"
 X, Y, Z = InstanceId(b"x" * 16), InstanceId(b"y" * 16), InstanceId(b"z" * 16)
@@ -64,6 +65,20 @@ async def until_waiting(runner: TopicRunner, count: int) -> None:
     serving = runner.core.serving
     assert serving is not None
     await until(lambda: len(serving.openings.waiting) == count, DEADLINE_S, waiting_for="openings that wait")
+
+
+@pytest.mark.hazard("deposed-owner-refuses")
+async def test_deposed_owner_grants_nothing_to_a_client_that_comes_back(tmp_path: Path) -> None:
+    """It does not know that another one serves, and would write nothing that shows it. What it knows is of the past."""
+    async with owner_world(tmp_path) as (world, channel):
+        runner = await world.serve(TOPIC)
+        former, later = PublishClient(channel), PublishClient(channel)
+        granted = await first(runner, former)
+        await former.stored(granted, batch_of(granted, [0]))
+        await world.place(runner.topic_id, ANOTHER)
+        await fence(world, runner)
+        await later.stream.write(PublishFrame(opens=[opening(runner, 1, Y, GatewayClient(1, token(granted)))]))
+        assert isinstance((await next_denied(later)).error, NotOwner)
 
 
 @pytest.mark.hazard("gateways-hold-one-producer")
