@@ -94,11 +94,11 @@ GATEWAY_MUTANTS = (
         core_test=test_last_sequence_id_is_told_when_writes_in_flight_have_settled,
     ),
     Mutant(
-        "epochs are ignored", "sessions-end-each-other", 6_000_024,
+        "epochs are ignored", "sessions-end-each-other", 6_000_095,
         ((opening_rules, "comes_late", _always(False)),),
     ),
     Mutant(
-        "superseded sessions are opened again", "sessions-end-each-other", 6_000_013,
+        "superseded sessions are opened again", "sessions-end-each-other", 6_000_002,
         ((ProducerSession, "_session_ended", _opened_again),),
     ),
     Mutant(
@@ -120,7 +120,7 @@ GATEWAY_MUTANTS = (
     ),
     Mutant(
         # As Pulsar's broker judges: what is not above the highest id is a duplicate.
-        "what was never stored is confirmed", "batches-of-keys", 6_000_038,
+        "what was never stored is confirmed", "batches-of-keys", 6_000_127,
         ((door_session, "_RULES", TopicRules(accept_stale=True)),),
     ),
     Mutant("receipts in any order", "receipt-out-of-order", 6_000_017, ((Sends, "_due", _in_any_order),)),
