@@ -19,7 +19,7 @@ from datetime import UTC, datetime
 from enum import Enum
 from typing import NamedTuple
 
-from tests.simulation.shapes import CONSUMER_SEEDS, KIND_SEEDS
+from tests.simulation.shapes import KIND_SEEDS
 
 FIRST_OF_DAYS, SEEDS_OF_A_DAY, DAYS = 100_000, 2_000, 400
 #: `make sim` takes those before it.
@@ -70,14 +70,7 @@ class Finding(NamedTuple):
     why: str
 
 
-OPEN: tuple[Finding, ...] = (
-    Finding(
-        2_977_142,
-        CONSUMER_SEEDS,
-        r"Violation: liveness: after \d+ ticks it lacks consumption of",
-        "not explained: three consumers are attached and hold nothing, and a message does not come; b487e7ee fails",
-    ),
-)
+OPEN: tuple[Finding, ...] = ()
 
 
 def open_finding(seed: int, problem: str, findings: Iterable[Finding] = OPEN) -> Finding | None:

@@ -98,7 +98,9 @@ class Redeliveries:
             return
         bits = asked - context.deliverable.hidden - self.counting
         bits -= self._answered_before(consumer, bits, event.delivery_counts)
-        if not bits and not asked & self.counting:
+        # The answer comes behind an acknowledgement or a count of them that is in flight. If that is not written, the
+        # consumer asks again: it still has them, and forgets them with the answer (hazard failed-ack-write).
+        if not bits and not asked & (context.deliverable.hidden | self.counting):
             context.step.emit(AnswerAck(consumer.number, event.request))
             return
         counted = consumer.out.counted
