@@ -11,7 +11,8 @@ STORED_MS = 1_764_000_000_000
 
 
 class FakeSchemas:
-    """Has the form of `SchemasPort`, of Pulsar's protocol and of REST. refusal: raised by each call. answers: calls wait until it is set."""
+    """Has the form of `SchemasPort`, of Pulsar's protocol and of REST. refusal: raised by each call. answers: calls
+    wait until it is set."""
 
     def __init__(self) -> None:
         self._fold = Schemas()

@@ -110,7 +110,9 @@ async def test_commands(cluster: Cluster, client: oncelog.AsyncClient, admin: Ja
         # Else the messages below would expire while the commands run.
         (f"namespaces remove-message-ttl {WEB}", None),
         (f"namespaces grant-permission {WEB} --role shop --actions produce,consume", None),
-        (f"namespaces permissions {WEB}", "shop    [produce, consume]"),
+        # One replaces the other. The tool prints two rights in any order.
+        (f"namespaces grant-permission {WEB} --role shop --actions consume", None),
+        (f"namespaces permissions {WEB}", "shop    [consume]"),
         (f"namespaces revoke-permission {WEB} --role shop", None),
         (f"namespaces set-dispatcher-pause-on-ack-state-persistent {WEB}", None),
         (f"namespaces get-dispatcher-pause-on-ack-state-persistent {WEB}", "true"),
@@ -136,6 +138,8 @@ async def test_commands(cluster: Cluster, client: oncelog.AsyncClient, admin: Ja
     assert partitioned.json["metadata"]["partitions"] == 3
     at = ":".join(str(places[3]).split(":")[:2])
     await subscriptions(cluster, admin, tmp_path, at)
+    await messages(cluster, client, admin, tmp_path, at)
+    await schemas(cluster, admin, tmp_path)
     await refusals(cluster, admin, tmp_path)
     await answers(
         admin, cluster, tmp_path / "end",
@@ -184,6 +188,77 @@ async def subscriptions(cluster: Cluster, admin: JavaPrograms, directory: Path, 
     await answers(admin, cluster, directory / "time", (f"topics reset-cursor {one} --time 1h", None))
     assert await backlog() == 5
     await answers(admin, cluster, directory / "unsubscribe", (f"topics unsubscribe {one}", None))
+
+
+async def messages(
+    cluster: Cluster, client: oncelog.AsyncClient, admin: JavaPrograms, directory: Path, at: str
+) -> None:
+    """at: the place of the fourth of five messages, with the value 3. Then comes a batch of two."""
+    async with await client.create_producer(ONE, producer_name="shop") as producer:
+        values = [b"batch a", b"batch b"]
+        sent = await producer.send_many(values, sequence_ids=[5, 6], keys=[b"k", b"\xff"], properties=[{"a": "b"}, {}])
+    ledger, entry = at.split(":")
+    batch = ":".join(str(sent.results[0].message_id).split(":")[:2])
+    of_batch = "--ledgerId {} --entryId {}".format(*batch.split(":"))
+    found = await run(
+        admin, cluster, directory / "messages",
+        f"topics create-subscription {ONE} --subscription p --messageId earliest",
+        f"topics peek-messages {ONE} --subscription p --count 7",
+        f"topics get-message-by-id {ONE} --ledgerId {ledger} --entryId {entry}",
+        f"topics get-message-by-id {ONE} {of_batch}",
+        f"topics examine-messages {ONE}",
+        f"topics examine-messages {ONE} --initialPosition earliest --messagePosition 6",
+        f"topics get-message-id {ONE} --datetime 2021-06-28T16:53:08Z",
+        f"topics last-message-id {ONE}",
+        f"topics get-message-by-id {ONE} --ledgerId {ledger} --entryId 999",
+        f"topics unsubscribe {ONE} --subscription p",
+    )  # fmt: skip
+    assert [each.exit for each in found] == [0, 0, 0, 0, 0, 0, 0, 0, 1, 0], found
+    peeked, by_id, whole, latest, sixth, at_time, last, unknown = [each.output for each in found[1:-1]]
+    assert [hex_of(value) in peeked for value in (b"0", b"4", b"batch a", b"batch b")] == [True] * 4
+    assert (peeked.count("Message ID: "), f"Batch Message ID: {batch}:1" in peeked) == (7, True)
+    assert (f"Message ID: {at}" in by_id, hex_of(b"3") in by_id) == (True, True)
+    assert (hex_of(b"batch a") in whole, hex_of(b"batch b") in whole) == (True, True)
+    assert (f"Batch Message ID: {batch}:1" in latest, hex_of(b"batch b") in latest) == (True, True)
+    assert (f"Batch Message ID: {batch}:0" in sixth, '"a" : "b"' in sixth) == (True, True)
+    assert f"{ledger}:" in at_time or f'"ledgerId" : {ledger}' in at_time
+    assert json.loads(last)["batchIndex"] == 1
+    assert "no message of topic acme/web/one is stored at" in unknown
+
+
+def hex_of(value: bytes) -> str:
+    """As the tool prints it."""
+    return " ".join(f"{each:02x}" for each in value)
+
+
+async def schemas(cluster: Cluster, admin: JavaPrograms, directory: Path) -> None:
+    definitions = [f'{{"type":"record","name":"{name}","fields":[]}}' for name in ("Order", "Refund")]
+    files = [directory / f"{number}.json" for number in range(3)]
+    for file, kind, definition in zip(files, ("AVRO", "AVRO", "JSON"), (*definitions, definitions[0]), strict=True):
+        file.write_text(json.dumps({"type": kind, "schema": definition, "properties": {"a": "b"}}))
+    found = await run(
+        admin, cluster, directory / "schemas",
+        f"schemas get {ONE}",
+        f"schemas upload {ONE} --filename {files[0]}",
+        f"schemas upload {ONE} --filename {files[1]}",
+        f"schemas upload {ONE} --filename {files[0]}",
+        f"schemas upload {ONE} --filename {files[2]}",
+        f"schemas compatibility {ONE} --filename {files[1]}",
+        f"schemas compatibility {ONE} --filename {files[2]}",
+        f"schemas get {ONE}",
+        f"schemas get {ONE} --version 0",
+        f"schemas get {ONE} --all-version",
+        f"schemas delete {ONE}",
+    )  # fmt: skip
+    assert [each.exit for each in found] == [1, 0, 0, 0, 1, 0, 0, 0, 0, 0, 1], found
+    none, _, _, _, other_type, fits, differs, newest, first, every, deleted = [each.output for each in found]
+    assert "the topic has no schema" in none
+    assert "of type JSON, and the topic has schemas of type AVRO" in other_type
+    assert (json.loads(fits)["compatibility"], json.loads(differs)["compatibility"]) == (True, False)
+    assert (json.loads(newest)["version"], "Refund" in newest) == (1, True)
+    assert ("Order" in first, "Refund" in first) == (True, False)
+    assert (every.count('"Order"') + every.count("Order"), "Refund" in every) != (0, False)
+    assert "schemas are not deleted" in deleted
 
 
 async def refusals(cluster: Cluster, admin: JavaPrograms, directory: Path) -> None:
