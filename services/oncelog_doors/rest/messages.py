@@ -129,6 +129,6 @@ async def _entry(log: LogPort, topic: TopicName, caller: Caller, position: Posit
 
 def _response(shown_messages: ShownMessages) -> Response:
     answer = Response(bytes(shown_messages.body), media_type="application/octet-stream")
-    for name, value in shown_messages.headers:
-        answer.headers.append(name, value)
+    # As they are written: Pulsar's client takes properties from `X-Pulsar-PROPERTY` alone, and not in lower case.
+    answer.raw_headers += [(name.encode("ascii"), value.encode("ascii")) for name, value in shown_messages.headers]
     return answer

@@ -1,7 +1,6 @@
 """Requests for single messages and their ids: what they mean, who may ask, and what is wrong with them."""
 
 import asyncio
-import json
 from collections.abc import Callable
 from random import Random
 from typing import Any
@@ -37,7 +36,8 @@ async def test_message_by_its_id() -> None:
         answer = await door.get(BY_ID)
     assert (answer.status_code, answer.content) == (200, b"\xff")
     assert answer.headers["x-pulsar-message-id"] == "3:7"
-    assert json.loads(answer.headers["x-pulsar-property"]) == {"a": "b"}
+    # Pulsar's client knows this header in no other case.
+    assert dict(answer.headers.raw)[b"X-Pulsar-PROPERTY"] == b'{"a": "b"}'
     assert answer.headers["content-type"] == "application/octet-stream"
 
 
