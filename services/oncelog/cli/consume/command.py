@@ -34,12 +34,11 @@ _HELP = f"""Print the messages of a subscription, and acknowledge them.
 The cluster keeps the position of a subscription: run the command again, and it continues after the last acknowledged
 message. A missing subscription is created and begins at --from; the command says so if that is the latest message, and
 if it has created the topic. Messages are acknowledged after they were printed and the output was flushed. If the
-command is killed in between, a message can be printed twice, but none is left out. With --no-ack nothing is
-acknowledged: the messages are delivered again when the command ends.
+command is killed in between, a message can be printed twice, but none is left out. With --no-ack the messages
+are delivered again when the command ends.
 
-The command waits for new messages until Ctrl-C; --limit and --idle end it before. With -o raw each value is printed
-with a newline. With -o json each message is an object with the fields of `oncelog read`, and delivery_count, from 2 on,
-if it was delivered before.
+It waits for new messages until Ctrl-C; --limit and --idle end it before. With -o json each message is an object with
+the fields of `oncelog read`, and delivery_count, from 2 on, if it was delivered before.
 
 \b
   oncelog consume orders --subscription billing --from earliest

@@ -47,7 +47,7 @@ EncryptedOption = Annotated[
     EncryptedChoice,
     typer.Option(
         "--on-encrypted",
-        help="Messages that a client of Pulsar has encrypted: raise an error, or print them (with -o json).",
+        help="Encrypted messages: raise an error, or print them with -o json.",
     ),
 ]
 
@@ -110,7 +110,7 @@ def read(
         str | None, typer.Option("--producer-name", help="Only messages of this producer.")
     ] = None,
     template: Annotated[
-        str | None, typer.Option("--format", "-f", help="Instead of -o: a line for each message, such as '%i %k %v'.")
+        str | None, typer.Option("--format", "-f", help="A line for each message, such as '%i %k %v'.")
     ] = None,
     form: Annotated[
         Form, typer.Option("-o", "--output", help="Output format: raw (values), or json (all fields).")
