@@ -7,23 +7,19 @@ from typing import Any
 
 import httpx
 import pytest
-from crc32c import crc32c
 
 import oncelog
-from oncelog.client.gateways import PackedEntry, create_packed_producer
 from oncelog.client.rest_calls import rest
 from oncelog.core.effect_errors import SourceTooLarge, SourceUnsupported
 from oncelog.core.errors import TopicNotFound
-from oncelog.core.formats.batch import PayloadFormat
-from oncelog.core.formats.pulsar import open_entry
-from oncelog.core.sdk.producer.sequence_ids import BatchIds, pack_sequence_ids
 from oncelog.testing import LocalCluster
+from tests.cluster.clients_of_pulsar import sent_by_a_client_of_pulsar
 from tests.cluster.cluster_fixture import DEADLINE_S, Cluster
 from tests.cluster.commands import COMMAND_TIMEOUT_S, environment
 from tests.cluster.forked_program import run_forked
 from tests.cluster.programs import running
 from tests.cluster.until import until
-from tests.core.pulsar_entries import Sent, batched, encrypted, summed
+from tests.core.pulsar_entries import Sent, batched, encrypted
 from tests.effects.cluster.mirroring import connected, connected_mirror, once, read_all, start
 
 pytestmark = pytest.mark.asyncio
@@ -142,21 +138,6 @@ async def test_mirror_ends_at_a_message_in_chunks(
     await producer.send(b"3")
     await once(source, client, topic, allow_gap=True)
     assert [message.value for message in await read_all(client, topic)] == [b"0", b"3"]
-
-
-async def sent_by_a_client_of_pulsar(source: oncelog.AsyncClient, topic: str, entry: bytes) -> None:
-    """As a door does it."""
-    entry = summed(entry, crc32c)
-    found = open_entry(entry)
-    ids = BatchIds(found.first, found.last) if found.ids is None else pack_sequence_ids(found.ids)
-    producer = await create_packed_producer(source, topic, producer_name="p")
-    sent: asyncio.Future[object] = asyncio.get_running_loop().create_future()
-    packed = PackedEntry(
-        entry, found.count, ids, PayloadFormat.PULSAR, publish_time_ms=found.publish_time_ms, unit=found.unit
-    )
-    producer.send_nowait(packed, lambda result, error: sent.set_result(error or result))
-    assert not isinstance(await asyncio.wait_for(sent, DEADLINE_S), Exception)
-    await producer.close(gives_up_name=True)
 
 
 @pytest.mark.parametrize(
