@@ -172,4 +172,4 @@ class DurableAcks:
         elif quota is not None and quota.bytes_max is not None:
             bytes_from = self._log.bytes_from(youngest)
             if bytes_from < quota.bytes_max * QUOTA_PERCENT_LEFT // 100:
-                raise Violation("backlog quota", f"message {youngest} is evicted, and {bytes_from} bytes are from it on")
+                raise Violation("backlog quota", f"message {youngest} is evicted, and {bytes_from} bytes follow")
