@@ -214,7 +214,7 @@ async def test_messages(cluster: Cluster, client: oncelog.AsyncClient, admin: Ja
         sent = await producer.send_many(values, sequence_ids=[5, 6], keys=[b"k", b"\xff"], properties=[{"a": "b"}, {}])
     at = ":".join(str(places[3]).split(":")[:2])
     ledger, entry = at.split(":")
-    batch = ":".join(str(sent.results[0].message_id).split(":")[:2])
+    batch = ":".join(str(sent.message_ids[0]).split(":")[:2])
     of_batch = "--ledgerId {} --entryId {}".format(*batch.split(":"))
     found = await run(
         admin, cluster, tmp_path / "messages",
