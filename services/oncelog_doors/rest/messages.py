@@ -4,6 +4,7 @@ The cluster's REST counts messages, and says where one is; the log is asked for 
 shown as clients get it. Both ask for the right to read.
 """
 
+from datetime import UTC, datetime, timedelta
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Query, Response
@@ -27,6 +28,7 @@ from oncelog_doors.rest.subscriptions import OneOf
 _NUMBER_MAX = (1 << 63) - 1
 _TIME_MAX = (1 << 53) - 1
 _EDGES = ("earliest", "latest")
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def routes() -> APIRouter:
@@ -41,7 +43,7 @@ def _add_messages(router: APIRouter) -> None:
     async def by_id(topic: TopicOf, caller: CallerOf, log: LogOf, ledger: str, entry: str) -> Response:
         ledger_id = LedgerId(check_range("ledger", ledger, _NUMBER_MAX))
         position = Position(ledger_id, EntryId(check_range("entry", entry, _NUMBER_MAX)))
-        return _response(shown_entry(await _entry(log, topic, caller, position)))
+        return _response(shown_entry(await _entry(log, topic, caller, position), _moment))
 
     @router.get(f"{TOPIC}/examinemessage")
     async def examine(
@@ -114,7 +116,7 @@ def _delivered(message_id: str) -> DeliveredId:
 async def _message(log: LogPort, topic: TopicName, caller: Caller, row: dict[str, Any]) -> Response:
     """row: of the cluster's REST."""
     position = _delivered(row["message_id"]).position
-    return _response(shown_message(await _entry(log, topic, caller, position), row["index"]))
+    return _response(shown_message(await _entry(log, topic, caller, position), row["index"], _moment))
 
 
 async def _entry(log: LogPort, topic: TopicName, caller: Caller, position: Position) -> Delivery:
@@ -132,3 +134,12 @@ def _response(shown_messages: ShownMessages) -> Response:
     # As they are written: Pulsar's client takes properties from `X-Pulsar-PROPERTY` alone, and not in lower case.
     answer.raw_headers += [(name.encode("ascii"), value.encode("ascii")) for name, value in shown_messages.headers]
     return answer
+
+
+def _moment(time_ms: int) -> str | None:
+    """As `Moment`."""
+    try:
+        when = _EPOCH + timedelta(milliseconds=time_ms)
+    except OverflowError:
+        return None
+    return when.isoformat(timespec="milliseconds").replace("+00:00", "Z")

@@ -35,19 +35,14 @@ def read(entry: bytes) -> tuple[EntryMetadata, list[Got]]:
         assert len(payload) == metadata.raw_bytes
     if not metadata.HasField("count"):
         return metadata, [got(metadata, payload)]
-    return metadata, messages_of(payload, metadata.count)
-
-
-def messages_of(payload: bytes, count: int) -> list[Got]:
-    """Of a batch, which they fill."""
     messages, at = [], 0
-    for _ in range(count):
+    for _ in range(metadata.count):
         (size,) = struct.unpack_from(">I", payload, at)
         one = MessageMetadata.FromString(payload[at + 4 : at + 4 + size])
         at += 4 + size + one.payload_bytes
         messages.append(got(one, payload[at - one.payload_bytes : at]))
     assert at == len(payload)
-    return messages
+    return metadata, messages
 
 
 def got(metadata: EntryMetadata | MessageMetadata, value: bytes) -> Got:

@@ -20,7 +20,7 @@ from oncelog.core.errors import (
 )
 from oncelog_doors.rest import log_calls
 from tests.core.pulsar_entries import Sent, batched
-from tests.doors.core.pulsar.stored_batches import of_client, stored
+from tests.doors.core.pulsar.stored_batches import columns, of_client, stored
 from tests.doors.rest.fake_rest import ENTRY, PAGE, FakeRest, FakeRestLog, door_at, problem
 
 ONE = "/admin/v2/persistent/acme/web/one"
@@ -39,6 +39,15 @@ async def test_message_by_its_id() -> None:
     # Pulsar's client knows this header in no other case.
     assert dict(answer.headers.raw)[b"X-Pulsar-PROPERTY"] == b'{"a": "b"}'
     assert answer.headers["content-type"] == "application/octet-stream"
+    assert answer.headers["x-pulsar-publish-time"] == "2025-11-24T16:00:00.123Z"
+
+
+@pytest.mark.asyncio
+async def test_time_that_no_calendar_has_is_left_out() -> None:
+    entry = stored(columns([b"x"], times_ms=[1 << 62]), ledger_id=3, entry_id=7)
+    async with door_at(FakeRest(), log=FakeRestLog(entry)) as door:
+        answer = await door.get(BY_ID)
+    assert (answer.status_code, "x-pulsar-event-time" in answer.headers) == (200, False)
 
 
 @pytest.mark.asyncio

@@ -12,8 +12,7 @@ left out. Properties are JSON, in which other characters are escaped.
 
 import base64
 import json
-from collections.abc import Iterable, Iterator
-from datetime import UTC, datetime, timedelta
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, NamedTuple
 
 from oncelog.core.formats.batch import Buffer
@@ -26,7 +25,6 @@ from oncelog_doors.core.rest.refusals import Refused
 
 #: Clients of Pulsar's REST refuse an answer with larger headers, all together: 8 KiB.
 HEADERS_BYTES_MAX = 7 * 1024
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _CODECS = ("NONE", "LZ4", "ZLIB", "ZSTD", "SNAPPY")
 _PREFIX = "X-Pulsar-"
 #: {field of the metadata of an entry: header}, by how the value is written.
@@ -49,6 +47,10 @@ _OF_MESSAGE = {
 _NOT_SHARED = frozenset({*_OF_MESSAGE.values(), at.COUNT, at.HIGHEST, at.RAW_BYTES})
 
 
+#: A time in ms since 1970, as Pulsar's tools read it; None for one that no calendar has.
+Moment = Callable[[int], str | None]
+
+
 class ShownMessages(NamedTuple):
     """headers: some come several times. body: of one message its value."""
 
@@ -56,19 +58,19 @@ class ShownMessages(NamedTuple):
     body: Buffer
 
 
-def shown_entry(delivery: Delivery) -> ShownMessages:
+def shown_entry(delivery: Delivery, moment: Moment) -> ShownMessages:
     """Raises Refused if the headers are too large, InvalidBatch, CompressionUnavailable."""
     metadata, payload = _parts(delivery)
     found = numbers_of(metadata)
     position = delivery.id.position
-    headers = _headers(_values(metadata, fields_of(metadata)), f"{position.ledger_id}:{position.entry_id}")
+    headers = _headers(_values(metadata, fields_of(metadata)), f"{position.ledger_id}:{position.entry_id}", moment)
     if at.COUNT in found:
         headers += [(f"{_PREFIX}num-batch-message", str(found[at.COUNT])), (f"{_PREFIX}batch-size", str(len(payload)))]
-    headers += _of_broker(delivery, delivery.last_index)
+    headers += _of_broker(delivery, delivery.last_index, moment)
     return _fitting(headers, payload if at.ENCRYPTION in found else expanded(found, payload))
 
 
-def shown_message(delivery: Delivery, index: int) -> ShownMessages:
+def shown_message(delivery: Delivery, index: int, moment: Moment) -> ShownMessages:
     """One message of an entry. index: its number in the topic. Raises as `shown_entry`."""
     assert delivery.last_index is not None, "the entry is whole"
     number = index - (delivery.last_index + 1 - delivery.messages)
@@ -76,7 +78,7 @@ def shown_message(delivery: Delivery, index: int) -> ShownMessages:
     metadata, payload = _parts(delivery)
     found = numbers_of(metadata)
     if at.COUNT not in found or at.ENCRYPTION in found:
-        return shown_entry(delivery)
+        return shown_entry(delivery, moment)
     raw = memoryview(expanded(found, payload))
     start, value_at, end, sequence_id = list(messages_in(raw, number + 1))[number]
     one = bytes(raw[start + at.SIZE.size : value_at])
@@ -86,8 +88,8 @@ def shown_message(delivery: Delivery, index: int) -> ShownMessages:
     if sequence_id is None:
         values.append(_Value(at.SEQUENCE, found[at.SEQUENCE] + number))
     position = delivery.id.position
-    headers = _headers(values, f"{position.ledger_id}:{position.entry_id}:{number}")
-    return _fitting([*headers, *_of_broker(delivery, index)], raw[value_at:end])
+    headers = _headers(values, f"{position.ledger_id}:{position.entry_id}:{number}", moment)
+    return _fitting([*headers, *_of_broker(delivery, index, moment)], raw[value_at:end])
 
 
 def shown_id(last: DeliveredId | None, partition: int | None) -> dict[str, int]:
@@ -122,7 +124,7 @@ def _values(data: bytes, fields: Iterable[FoundField]) -> Iterator[_Value]:
         yield _Value(each.field, each.number, data[each.content_at : each.end])
 
 
-def _headers(values: Iterable[_Value], message_id: str) -> list[tuple[str, str]]:
+def _headers(values: Iterable[_Value], message_id: str, moment: Moment) -> list[tuple[str, str]]:
     headers = [(f"{_PREFIX}Message-ID", message_id)]
     properties: dict[str, str] = {}
     key: bytes | None = None
@@ -134,7 +136,7 @@ def _headers(values: Iterable[_Value], message_id: str) -> list[tuple[str, str]]
         elif field in _NUMBERS:
             headers.append((_PREFIX + _NUMBERS[field], str(number)))
         elif field in _TIMES:
-            headers += _time_header(_PREFIX + _TIMES[field], number)
+            headers += _time_header(_PREFIX + _TIMES[field], moment(number))
         elif field in _SWITCHES:
             headers.append((_PREFIX + _SWITCHES[field], _switch(number)))
         elif field in _BASE64:
@@ -170,19 +172,14 @@ def _property(content: bytes) -> dict[str, str]:
     return {both.get(1, ""): both.get(2, "")}
 
 
-def _time_header(name: str, time_ms: int) -> list[tuple[str, str]]:
-    """As Pulsar's tools read it; none for a time that no calendar has."""
-    try:
-        when = _EPOCH + timedelta(milliseconds=time_ms)
-    except OverflowError:
-        return []
-    return [(name, when.isoformat(timespec="milliseconds").replace("+00:00", "Z"))]
+def _time_header(name: str, moment: str | None) -> list[tuple[str, str]]:
+    return [] if moment is None else [(name, moment)]
 
 
-def _of_broker(delivery: Delivery, index: int | None) -> list[tuple[str, str]]:
+def _of_broker(delivery: Delivery, index: int | None, moment: Moment) -> list[tuple[str, str]]:
     """When the entry was stored, and the number of the message in its topic."""
     name = f"{_PREFIX}Broker-Entry-METADATA"
-    stored = _time_header(f"{name}-timestamp", delivery.append_time_ms)
+    stored = _time_header(f"{name}-timestamp", moment(delivery.append_time_ms))
     return stored if index is None else [*stored, (f"{name}-index", str(index))]
 
 

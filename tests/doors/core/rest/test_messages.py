@@ -6,12 +6,13 @@ from collections import defaultdict
 
 import pytest
 
+from oncelog.core.formats.pulsar import open_entry
 from oncelog_doors.core.pulsar.deliveries import Delivery, RawBatch, delivery_of
-from oncelog_doors.core.rest.messages import HEADERS_BYTES_MAX, ShownMessages, shown_entry, shown_id, shown_message
+from oncelog_doors.core.rest import messages
+from oncelog_doors.core.rest.messages import HEADERS_BYTES_MAX, ShownMessages, shown_id
 from oncelog_doors.core.rest.refusals import Refused
 from tests.core.pulsar_entries import LZ4, Sent, batched, encrypted, framed, inner, outer, plain
-from tests.doors.core.pulsar.stored_batches import columns, of_client, stored
-from tests.doors.pulsar.entries_at_clients import messages_of
+from tests.doors.core.pulsar.stored_batches import APPENDED_MS, columns, of_client, stored
 
 #: Indexes of the topic, from 100 on.
 THREE = [
@@ -19,6 +20,19 @@ THREE = [
     Sent(5, None, b"\xff\x00"),
     Sent(9, b"last", ordering_key=b"\x01"),
 ]
+
+
+def moment(time_ms: int) -> str | None:
+    """Stands for a calendar that ends."""
+    return None if time_ms >= 1 << 60 else f"at {time_ms}"
+
+
+def shown_entry(delivery: Delivery) -> ShownMessages:
+    return messages.shown_entry(delivery, moment)
+
+
+def shown_message(delivery: Delivery, index: int) -> ShownMessages:
+    return messages.shown_message(delivery, index, moment)
 
 
 def delivered(raw: RawBatch) -> Delivery:
@@ -46,10 +60,10 @@ def test_single_message_of_a_client() -> None:
     assert (bytes(shown.body), found["Message-ID"], found["sequence-id"]) == (b"first", "5:3", "3")
     assert json.loads(found["PROPERTY"]) == THREE[0].properties
     assert (found["partition-key"], found["partition-key-b64-encoded"]) == ("key", "false")
-    assert (found["publish-time"], found["event-time"]) == ("2025-11-24T16:00:00.000Z", "2023-11-14T22:13:20.000Z")
+    assert (found["publish-time"], found["event-time"]) == ("at 1764000000000", "at 1700000000000")
     assert (found["producer-name"], found["compression"], found["uncompressed-size"]) == ("p", "LZ4", "5")
     assert (found["Is-Encrypted"], found["Broker-Entry-METADATA-index"]) == ("false", "100")
-    assert found["Broker-Entry-METADATA-timestamp"] == "2025-11-24T16:00:00.459Z"
+    assert found["Broker-Entry-METADATA-timestamp"] == f"at {APPENDED_MS + 3}"
     assert "num-batch-message" not in found
 
 
@@ -75,7 +89,7 @@ def test_one_message_of_a_batch() -> None:
     assert [each["Broker-Entry-METADATA-index"] for each in found] == ["100", "101", "102"]
     assert [each.get("null-value") for each in found] == [None, "true", None]
     assert [json.loads(each["PROPERTY"]) for each in found] == [THREE[0].properties, {}, {}]
-    assert [each.get("event-time") for each in found] == ["2023-11-14T22:13:20.000Z", None, None]
+    assert [each.get("event-time") for each in found] == ["at 1700000000000", None, None]
     assert base64.b64decode(found[1]["partition-key"]) == THREE[1].key
     assert found[1]["partition-key-b64-encoded"] == "true"
     assert base64.b64decode(found[2]["Base64-ordering-key"]) == b"\x01"
@@ -104,8 +118,11 @@ def test_batch_of_the_sdk() -> None:
     shown = shown_entry(delivered(stored(data)))
     found = headers(shown)
     assert (found["num-batch-message"], found["producer-name"], found["sequence-id"]) == ("2", "importer", "7")
-    one, two = messages_of(bytes(shown.body), 2)
-    assert ((one.value, one.sequence_id), (two.value, two.properties)) == ((b"one", 7), (b"two", {"a": "b"}))
+    delivery = delivered(stored(data))
+    assert bytes(shown.body) == delivery.payload
+    both = open_entry(framed(delivery.metadata, delivery.payload))
+    assert (both.values, both.ids, both.keys) == ([b"one", b"two"], [7, 9], [b"\xff", None])
+    assert both.properties == [{}, {"a": "b"}]
     two_alone = shown_message(delivered(stored(data)), 101)
     assert (bytes(two_alone.body), json.loads(headers(two_alone)["PROPERTY"])) == (b"two", {"a": "b"})
     single = shown_entry(delivered(stored(columns([b"one"], keys=[b"\xff"]))))
