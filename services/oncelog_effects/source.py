@@ -18,13 +18,12 @@ from dataclasses import replace
 from typing import Generic, NamedTuple, TypeVar
 
 from oncelog.client.client import AsyncClient, network_of
-from oncelog.client.values.encrypted import EncryptedMessage
 from oncelog.client.values.messages import Message
 from oncelog.core.errors import EffectsError, OncelogError, SubscriptionGone
 from oncelog.runtime.application_errors import SeenErrors, kind_of, reason_of
 from oncelog.runtime.tasks import CancelledByNobody, asked_cancellations_only
 from oncelog_effects.claiming import AttachAgain, Claim, ClaimAgain, Claiming, Rewound
-from oncelog_effects.consumer import EffectsConsumer
+from oncelog_effects.consumer import EffectsConsumer, size_of
 from oncelog_effects.core.effects.giving_up import Care, attempts, given_up, gives_up
 from oncelog_effects.core.effects.ordered import Keeps, Received, Step, StoredPosition, next_step, passes_gap, went_back
 from oncelog_effects.function_run import (
@@ -366,9 +365,9 @@ class EffectsSource(Generic[ConnectionT]):
     def _next_batch(self) -> Sequence[Message]:
         """Consecutive messages within the limits; at least one."""
         waiting, limits = self._waiting, self._limits
-        size = _size_of(waiting[0])
+        size = size_of(waiting[0])
         for number in range(1, min(len(waiting), limits.messages)):
-            size += _size_of(waiting[number])
+            size += size_of(waiting[number])
             if size > limits.bytes or waiting[number].index != waiting[number - 1].index + 1:
                 return waiting[:number]
         return waiting[: limits.messages]
@@ -499,12 +498,3 @@ class EffectsSource(Generic[ConnectionT]):
         if self._unacked is not None and self._claim is not None and consumer.failure is None:
             consumer.ack_below(self._claim.seek_epoch, self._claim.generation, self._unacked)
         self._unacked, self._unacked_count = None, 0
-
-
-def _size_of(message: Message) -> int:
-    """Of its value; a client of Pulsar may have sent a null one, or an encrypted one, of which all of its entry counts
-    once."""
-    value = message.value
-    if isinstance(value, EncryptedMessage):
-        return 0 if value.batch_index else len(value.entry)
-    return 0 if value is None else len(value)
