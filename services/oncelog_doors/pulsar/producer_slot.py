@@ -216,7 +216,8 @@ class ProducerSlot:
 
     def _next_ones(self) -> list[_Queued]:
         """The first SENDs of the queue, as many as are checked together."""
-        found, size = [], 0
+        found: list[_Queued] = []
+        size = 0
         for each in self._queue:
             if found and size + len(each.entry) > CHECKED_TOGETHER_BYTES_MAX:
                 break

@@ -22,7 +22,7 @@ from oncelog.client.client import AsyncClient
 from oncelog.core.formats.columns import LENGTH_BYTES
 from oncelog_lab.bench.consume import count_batches, fill, read_whole
 from oncelog_lab.bench.cpu import CpuMeter
-from oncelog_lab.bench.door.alternation import Measured, alternated
+from oncelog_lab.bench.door.alternation import Load, Measured, alternated
 from oncelog_lab.bench.door.bare_client import BareClient, recorded_sends
 from oncelog_lab.bench.door.python_client import PythonClient
 from oncelog_lab.bench.figures import BenchRow, FigureTarget, Latencies, median, rounded
@@ -45,7 +45,7 @@ _WARM_UP_S = 0.5
 
 
 async def door_rows(stack: BenchStack, settings: BenchSettings, tell: Tell) -> list[BenchRow]:
-    """Eleven rows."""
+    """Twelve rows."""
     async with (
         standalone_cluster(stack.new_directory(), owners=1, door=True) as cluster,
         await cluster.connect() as client,
@@ -200,7 +200,7 @@ class DoorBench:
             with meter:
                 return total, total / await read_whole(self._client, ours, total, count_batches)
 
-        loads = [partial(read_bare, theirs), partial(read_bare, ours), native]
+        loads: list[Load] = [partial(read_bare, theirs), partial(read_bare, ours), native]
         as_came, made, control = await alternated(self._cluster, self._settings.runs, loads)
         return [
             BenchRow(
