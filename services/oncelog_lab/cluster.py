@@ -165,7 +165,14 @@ async def standalone_cluster(
     log, on_line: see `LabChild.start`; without both, the log is beside `data`.
     settings: environment variables of all processes, besides the defaults. door: one for clients of Pulsar, too.
     """
-    counts = ("--storage-nodes", str(storage_nodes), "--owners", str(owners), "--metadata", str(metadata))
+    counts: tuple[str, ...] = (
+        "--storage-nodes",
+        str(storage_nodes),
+        "--owners",
+        str(owners),
+        "--metadata",
+        str(metadata),
+    )
     if door:
         # A port of a standalone door must be named. The cluster claims it itself, at once.
         with claim_port(_HOST) as claim:
