@@ -264,7 +264,7 @@ class Outstanding(Generic[E]):
         if refusal is not None:
             answers = self._answers.open(asked.request_id, (), refusal)
             return AckDecision(answers=answers, ignored=len(asked.ids))
-        if asked.unreadable:
+        if asked.unreadable and not asked.acks_unreadable:
             return self._unreadable(asked)
         if any(named.ack_set for named in asked.ids):
             self.reads_masks = True
@@ -286,6 +286,7 @@ class Outstanding(Generic[E]):
             ticket=taken.ticket if taken.parts else 0,
             answers=self._answers.open(asked.request_id, tickets, refusal),
             ignored=taken.ignored,
+            unreadable=len({held.position for held, _ranges in taken.parts}) if asked.unreadable else 0,
         )
 
     def _individual(self, named: NamedId, taken: _Taken[E]) -> None:
