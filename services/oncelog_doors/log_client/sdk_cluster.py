@@ -175,8 +175,13 @@ class SdkCluster:
     ) -> LogConsumer:
         rights = Rights(caller, topic, self._grants)
         return await open_log_consumer(
-            self._client, rights, name, consumer_name, subscription, callbacks, self._windows, may_create=may_create
-        )
+            self._client, rights, name, consumer_name, subscription, callbacks, self._windows,
+            may_create=may_create, form=self.form_of_consumer(topic, name),
+        )  # fmt: skip
+
+    def form_of_consumer(self, topic: TopicName, name: str) -> Callable[..., LogConsumer]:
+        """name: of the subscription."""
+        return LogConsumer
 
 
 def _is_ours(token: int) -> bool:
