@@ -55,6 +55,10 @@ class LogConsumer:
         self._tasks.start(self._consumer.close(), what=f"the end of {self._consumer.name}")
 
     @property
+    def created(self) -> bool:
+        return self._consumer.created
+
+    @property
     def active(self) -> bool:
         return self._consumer.active
 

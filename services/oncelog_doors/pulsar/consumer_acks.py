@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 
 from oncelog.core.errors import OncelogError
+from oncelog.core.ids import Position
 from oncelog_doors.core.pulsar.consuming.acknowledgements import UNREADABLE_DELAY_MS, AckAnswer, AckAsked, NamedId
 from oncelog_doors.core.pulsar.consuming.outstanding import Outstanding
 from oncelog_doors.core.pulsar.server_errors import Refusal, ServerError
@@ -54,10 +55,10 @@ class ConsumerAcks:
             self._settles.clear()
             await self._settles.wait()
 
-    def take(self, port: ConsumerPort | None, ack: Ack) -> None:
-        """port: None: the consumer is not open."""
+    def take(self, port: ConsumerPort | None, ack: Ack, *, ended: bool) -> None:
+        """port: None: the consumer is being opened. ended: it is not open any more."""
         request_id = ack.request_id if ack.HasField("request_id") else None
-        if port is None:
+        if ended:
             self._around.counts.acks_ignored += len(ack.message_ids)
             self._refuse(request_id, replies.not_open(self._consumer_id))
             return
@@ -71,7 +72,7 @@ class ConsumerAcks:
             request_id,
             ack.HasField("validation_error"),
         )
-        if asked.unreadable and self._waiting < WAITING_MAX:
+        if asked.unreadable and port is not None and self._waiting < WAITING_MAX:
             self._open += 1
             self._waiting += 1
             task = self._around.tasks.start(self._by_policy(port, asked), what="the policy for undecodable messages")
@@ -93,14 +94,20 @@ class ConsumerAcks:
         self._open -= 1
         self._settles.set()
 
-    def _decide(self, port: ConsumerPort, asked: AckAsked) -> None:
+    def taken_before(self, port: ConsumerPort, position: Position) -> None:
+        """The client has acknowledged this entry before it arrived (`Arrival.ACKNOWLEDGED`)."""
+        self._decide(port, AckAsked([NamedId(*position)]))
+
+    def _decide(self, port: ConsumerPort | None, asked: AckAsked) -> None:
         decision = self._table.acknowledge(asked)
         counts = self._around.counts
         counts.acks_ignored += decision.ignored
         counts.undeliverable += decision.unreadable
+        self._answer(decision.answers)
+        if port is None:
+            return
         if decision.nack:
             port.nack(decision.nack, delay_ms=UNREADABLE_DELAY_MS)
-        self._answer(decision.answers)
         if decision.acknowledge:
             self._open += 1
             port.ack(decision.acknowledge, decision.seek_epoch, partial(self._settled, decision.ticket))

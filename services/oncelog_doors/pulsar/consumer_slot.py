@@ -23,7 +23,7 @@ from oncelog.core.ids import SeekEpoch
 from oncelog.core.names import TopicName
 from oncelog_doors.core.pulsar.consuming.acknowledgements import LATER_DELAY_MS, UNREADABLE_DELAY_MS
 from oncelog_doors.core.pulsar.consuming.arrivals import Arrived
-from oncelog_doors.core.pulsar.consuming.outstanding import Outgoing, Outstanding
+from oncelog_doors.core.pulsar.consuming.outstanding import Arrival, Outgoing, Outstanding
 from oncelog_doors.core.pulsar.deliveries import Delivery, delivery_of
 from oncelog_doors.core.pulsar.message_ids import Start
 from oncelog_doors.core.pulsar.parts import can_be_cut, part_of
@@ -135,6 +135,8 @@ class ConsumerSlot:
     def _subscribed(self, port: ConsumerPort) -> None:
         self._port = port
         self.is_open = True
+        if port.created:
+            self._table.created()
         self._around.write(replies.success(self._asked.request_id))
         self._activated(port.active)
         self._permit(port)
@@ -218,9 +220,11 @@ class ConsumerSlot:
             self._unread += sum(each.last - each.first + 1 for each in taken.ranges)
             self._give_up(port, taken, error)
             return
-        self._table.arrived(
+        arrival = self._table.arrived(
             Arrived(taken, entry.position, entry.base_index, entry.count, taken.ranges, taken.seek_epoch, cuts)
         )
+        if arrival is Arrival.ACKNOWLEDGED:
+            self._acks.taken_before(port, entry.position)
         self._permit(port)
 
     async def _made(self, port: ConsumerPort, outgoing: Outgoing[TakenEntry]) -> Delivery | None:
@@ -330,7 +334,7 @@ class ConsumerSlot:
         self._sender.reads_again()
 
     def acknowledge(self, ack: Ack) -> None:
-        self._acks.take(None if self._ended else self._port, ack)
+        self._acks.take(self._port, ack, ended=self._ended)
 
     def redeliver(self, asked: Redeliver) -> None:
         port = self._port

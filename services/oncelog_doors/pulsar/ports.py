@@ -125,6 +125,10 @@ class ConsumerPort(Protocol):
     """One consumer of a subscription. It survives changes of the topic's owner by itself, with what it holds."""
 
     @property
+    def created(self) -> bool:
+        """Whether the subscription was created for this consumer."""
+
+    @property
     def active(self) -> bool:
         """Of exclusive and failover: whether it is the active consumer."""
 

@@ -12,7 +12,20 @@ TIMEOUT_S = 300.0
 
 
 def test_rows_pass_and_a_missing_client_is_reported(tmp_path: Path) -> None:
-    words = ["pulsar-proof", "--only", "D4", "B7", "K1", "--client", "python", "java", "--data", str(tmp_path), "-o", "json"]
+    words = [
+        "pulsar-proof",
+        "--only",
+        "D4",
+        "B7",
+        "K1",
+        "--client",
+        "python",
+        "java",
+        "--data",
+        str(tmp_path),
+        "-o",
+        "json",
+    ]
     command = guarded([sys.executable, "-m", "oncelog_doors", *words])
     done = subprocess.run(command, env=environment(), capture_output=True, timeout=TIMEOUT_S, check=False)
     said = done.stderr.decode()

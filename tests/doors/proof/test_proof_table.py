@@ -42,8 +42,9 @@ def test_refused_and_unanswered_are_not_lost() -> None:
 
 
 def test_acknowledged_and_received_is_again() -> None:
-    assert str(Consumed("1 2 3 5".split(), "2 4 5 6".split())) == "acknowledged 1-3 5; received 2 4-6; AGAIN 2 5"
-    assert str(Consumed("2 4".split(), [], "1 3".split())) == "acknowledged 2 4; MISSED 1 3"
+    again = Consumed(["1", "2", "3", "5"], ["2", "4", "5", "6"])
+    assert str(again) == "acknowledged 1-3 5; received 2 4-6; AGAIN 2 5"
+    assert str(Consumed(["2", "4"], [], ["1", "3"])) == "acknowledged 2 4; MISSED 1 3"
 
 
 @pytest.mark.parametrize(

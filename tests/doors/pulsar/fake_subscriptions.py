@@ -134,6 +134,7 @@ class FakeConsumer:
         self.closes = asyncio.Event()
         self.closes.set()
         self.client_lost: bool | None = None
+        self.created = not subscription.opened
 
     @property
     def active(self) -> bool:

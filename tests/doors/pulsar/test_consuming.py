@@ -239,6 +239,35 @@ async def test_acknowledgement_of_a_former_connection_is_ignored_and_counted() -
 
 
 @pytest.mark.asyncio
+@pytest.mark.hazard("ack-of-another-part")
+async def test_message_that_was_acknowledged_on_a_former_connection_is_not_sent_again() -> None:
+    """If it is alone in its entry, and its client wants no answer. Also before SUBSCRIBE is answered."""
+    async with door_world() as world, raw_client(world.port) as client:
+        log_of(world).append(*three())
+        await opened(client)
+        client.write(subscribe() + ack(id_of(5, 0), id_of(5, 1)))
+        assert (await client.read()).command.success.request_id == 50
+        client.write(flow(1))
+        assert await counts(client, 1) == [(1, 0)]
+        await until(lambda: billing(world).acked == {10}, DEADLINE_S)
+        assert world.home.counts.acks_ignored == 2
+
+
+@pytest.mark.asyncio
+@pytest.mark.hazard("late-ack-after-seek")
+async def test_new_subscription_begins_with_what_was_acknowledged_in_a_former_one() -> None:
+    """It was deleted; its client comes back, and makes it again."""
+    async with door_world() as world, raw_client(world.port) as client:
+        log_of(world).append(*three())
+        await client.connect()
+        client.write(subscribe() + ack(id_of(5, 0)))
+        assert (await client.read()).command.success.request_id == 50
+        client.write(flow(1))
+        assert await counts(client, 1) == [(0, 0)]
+        assert billing(world).acked == set()
+
+
+@pytest.mark.asyncio
 async def test_acknowledgement_inside_of_a_transaction_is_refused() -> None:
     """There are none here; nothing is acknowledged."""
     async with door_world() as world, raw_client(world.port) as client:
