@@ -10,10 +10,7 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
-from pyroaring import BitMap64
-
 from oncelog.core.acks.changes import IndexRange
-from oncelog.core.acks.index_ranges import bits_of, ranges_of
 from oncelog.core.ids import SeekEpoch
 from oncelog_doors.log_client.log_consumer import LogConsumer
 from oncelog_doors.proof.pulsar_cursor import PulsarCursor
@@ -49,7 +46,7 @@ class PulsarConsumer(LogConsumer):
         taken = super().take()
         if taken is not None:
             ledger_id = taken.raw.entry.position.ledger_id
-            self._subscription.ledgers.update(dict.fromkeys(bits_of(taken.ranges), ledger_id))
+            self._subscription.ledgers.update(dict.fromkeys(_numbers(taken.ranges), ledger_id))
         return taken
 
     async def arrival(self) -> None:
@@ -59,7 +56,7 @@ class PulsarConsumer(LogConsumer):
     def ack(self, ranges: Sequence[IndexRange], seek_epoch: SeekEpoch, then: Settled) -> None:
         """What is not written now is answered like the rest."""
         own = self._subscription
-        written = own.cursor.acknowledged({each: own.ledgers[each] for each in bits_of(ranges)}, time.monotonic())
+        written = own.cursor.acknowledged({each: own.ledgers[each] for each in _numbers(ranges)}, time.monotonic())
         if own.cursor.paused:
             own.delivers.clear()
         else:
@@ -67,5 +64,9 @@ class PulsarConsumer(LogConsumer):
         if written is None or written <= own.written:
             asyncio.get_running_loop().call_soon(then, None, True)
             return
-        super().ack(ranges_of(BitMap64(written - own.written)), seek_epoch, then)
+        super().ack([IndexRange(each, each) for each in sorted(written - own.written)], seek_epoch, then)
         own.written = written
+
+
+def _numbers(ranges: Sequence[IndexRange]) -> list[int]:
+    return [number for first, last in ranges for number in range(first, last + 1)]

@@ -14,11 +14,12 @@ delivers it to this consumer again. Then that message is acknowledged, and not s
 from collections.abc import Iterable
 from typing import Any
 
-from oncelog.core.acks.ack_state import FIRST_EPOCH
-from oncelog.core.ids import Position
+from oncelog.core.ids import Position, SeekEpoch
 from oncelog_doors.core.pulsar.consuming.acknowledgements import NamedId
 from oncelog_doors.core.pulsar.consuming.arrivals import Arrived
 
+#: The seek epoch of a subscription that was never sought.
+FIRST_EPOCH = SeekEpoch(0)
 #: Clients hold back at most 1,000. What is above it comes again.
 EARLY_MAX = 10_000
 
