@@ -87,6 +87,33 @@ async def test_acknowledged_entries_do_not_come_again_at_another_door(new_door: 
 
 
 @pytest.mark.asyncio
+@pytest.mark.hazard("ack-of-another-part")
+async def test_acknowledgements_that_a_client_still_holds_are_taken_at_another_door(
+    cluster: Cluster, new_door: NewDoor
+) -> None:
+    """Of an entry with one message, without a receipt. A batch comes again."""
+    with new_door() as one, new_door() as other:
+        await published(one, "held-acks", [(1,), (2, 3), (4,)])
+        async with consuming(one, "held-acks", EXCLUSIVE) as client:
+            first, second, third = [each[0] for each in await delivered(client, 3)]
+            one.process.kill()
+            await client.names_until_closed()
+        async with connected(other, "billing") as client:
+            held = command(ACK, (1, 1), (2, 0), (3, first.body()), (3, second.body()))
+            client.write(subscribe("held-acks", EXCLUSIVE) + frame(held))
+            assert (await client.read()).command.success.request_id == 50
+            client.write(frame(command(FLOW, (1, 1), (2, 1000))))
+            assert [each[0] for each in await delivered(client, 2)] == [second, third]
+            path = SUBSCRIPTION.format("held-acks")
+
+            async def acknowledged() -> bool:
+                stats: dict[str, Any] = await cluster.get(path)
+                return bool(stats["public/default/held-acks"]["msg_backlog"] == 3)
+
+            await until(acknowledged, DEADLINE_S)
+
+
+@pytest.mark.asyncio
 @pytest.mark.hazard("ack-of-the-unreadable")
 async def test_policy_acknowledges_what_a_client_cannot_decode(cluster: Cluster, door: DoorProgram) -> None:
     """By default its receipt is an error. A consumer that is open follows a change within seconds."""
