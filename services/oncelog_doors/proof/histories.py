@@ -1,4 +1,5 @@
-"""Histories in which Pulsar's deduplication loses, doubles or hangs, played with real clients and real processes.
+"""Histories in which Pulsar's deduplication or its acknowledgements lose, double or hang, played with real clients and
+real processes.
 
 Each is one function, played on both sides. It says what came of it, and nothing about which side is right: what is
 expected is beside it, word by word.
