@@ -1,0 +1,21 @@
+"""The hazards of Kafka's clients. Kn: its number in the design of the door."""
+
+from tests.tidy.hazard import Hazard
+
+KAFKA_HAZARDS = {
+    "number-before-the-first": Hazard(
+        "K5. The first batch of a client has the number 2**31 - 7, or few records are stored. Arithmetic on half of "
+        "the ring of numbers finds the batch behind the mark: a duplicate. It was never stored, and is acknowledged.",
+        "A number below 0 is a gap.",
+    ),
+    "numbers-wrap-around": Hazard(
+        "K6, K7. A client has sent 2**31 records. Its next number is 0, or -2**31, or one is left out; a batch lies on "
+        "both sides of the wrap, and is sent again. It is refused for ever, or taken for another one.",
+        "Numbers are read modulo 2**31, next to the highest one that is known, and ids have 48 bits for them.",
+    ),
+    "copy-of-an-older-epoch": Hazard(
+        "K15. A client raises its epoch and sends a batch again under it. A late copy of the former batch arrives, "
+        "below what is remembered: a duplicate of a record that was never stored under that epoch.",
+        "An id of an older epoch is a duplicate only if it is in a batch that is remembered. Otherwise it is stale.",
+    ),
+}
