@@ -7,8 +7,8 @@ from hypothesis import strategies as st
 from oncelog.core.formats.epoched_ids import (
     EPOCH_MAX,
     NUMBER_MAX,
-    NumberGap,
     Numbered,
+    NumberGap,
     OldEpoch,
     begins_epoch,
     epoch_of,

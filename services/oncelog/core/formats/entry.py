@@ -238,10 +238,17 @@ def instance_from_bytes(data: bytes) -> InstanceId:
 
 
 class SequenceMode(IntEnum):
-    """MONOTONIC: application-chosen ids with holes; CONTIGUOUS: +1 each."""
+    """MONOTONIC: application-chosen ids with holes; CONTIGUOUS: +1 each; EPOCHED: +1 each within an epoch, and a higher
+    epoch begins at its number 0 (see `epoched_ids`)."""
 
     MONOTONIC = 1
     CONTIGUOUS = 2
+    EPOCHED = 3
+
+
+#: The version of processes (`core.process_version`) that knows EPOCHED.
+EPOCHED_VERSION = 9
+_MODES = frozenset(SequenceMode)
 
 
 class ProducerOpened(NamedTuple):
@@ -302,7 +309,7 @@ def decode_opened(body: Buffer) -> ProducerOpened:
     end = end_of_lifetime = end_of_role + (_LIFETIME.size if leased else 0)
     if located and len(body) > end:
         end += 1 + body[end]
-    if len(body) != end or (located and end == end_of_lifetime) or mode not in (1, 2):
+    if len(body) != end or (located and end == end_of_lifetime) or mode not in _MODES:
         raise CorruptEntry("a ProducerOpened body contradicts its lengths or mode")
     try:
         name = bytes(body[_OPENED.size : end_of_name]).decode()

@@ -5,12 +5,15 @@ the ledger and is not durable yet: accepted marks, in-flight batches, in-flight 
 upper layer, and the durable state remains (Pulsar #5218 advanced its mark before the write and lost the retry). Entries
 become durable in log order, so the upper layer drains from its front.
 
-    first > accepted mark          new (contiguous: exactly the next id, else SequenceGap)
+    first > accepted mark          new (contiguous: exactly the next id, else SequenceGap; epoched: the next id, or the
+                                   first one of a higher epoch)
     an id that is in a batch       duplicate, or joins that batch's write in flight
-    an id below recent_floor       contiguous: duplicate, position unknown; monotonic: below the mark, not verified
+    an id below recent_floor       contiguous: duplicate, position unknown; monotonic: below the mark, not verified;
+                                   epoched: a duplicate in the epoch of the mark, stale in an older one, which may have
+                                   ended before that id (hazard copy-of-an-older-epoch)
     an id between, never stored    stale. A check by ranges would call it a duplicate and lose it. Only this message is
-                                   refused; the whole batch when the producer is contiguous, or when the batch has no
-                                   duplicate and no new message
+                                   refused; the whole batch when the producer is contiguous or epoched, or when the
+                                   batch has no duplicate and no new message
     a known prefix, then new ids   stored verbatim with skip_first = the prefix's length, which includes stale ids
 
 A unit (see `core.formats.batch`) is judged as a whole, and never cut (hazard batches-of-keys):
@@ -39,6 +42,7 @@ from oncelog.core.errors import (
 )
 from oncelog.core.formats.batch import BatchHeader, Buffer, decode_ids
 from oncelog.core.formats.entry import EntryHeader, ProducerOpened, SequenceMode
+from oncelog.core.formats.epoched_ids import begins_epoch, epoch_of, last_of
 from oncelog.core.formats.outcome import RESULT_RANGES_MAX, ResultKind, ResultRange, refuses
 from oncelog.core.formats.producers_aged import ProducersAged
 from oncelog.core.ids import BEFORE_ALL, NO_SEQUENCE, NOT_DEDUPLICATED, Generation, Position, ProducerId, SequenceId
@@ -212,16 +216,14 @@ class DedupTable:
         if batch.generation != generation or not durable:
             return self._check_generation(batch, generation, durable)
         producer = self.state.producers[pid]
-        contiguous = producer.mode is SequenceMode.CONTIGUOUS
-        if contiguous and not batch.dense:
-            return Refused(
-                InvalidBatch("the ids of a contiguous producer's batch must have no holes", field="sequence_ids")
-            )
+        gapless = producer.mode is not SequenceMode.MONOTONIC
+        if gapless and (contradiction := _gapless_contradiction(producer.mode, batch)) is not None:
+            return Refused(contradiction)
         accepted = self.accepted_of(pid)
         if not self.dedup_enabled and not is_reserved(producer.name):
             return ACCEPT
         if batch.first > accepted:
-            if contiguous and batch.first != accepted + 1:
+            if gapless and batch.first != accepted + 1 and not _begins_epoch(producer.mode, batch, accepted):
                 return Refused(
                     SequenceGap(
                         f"expected sequence id {accepted + 1}, got {batch.first}: resend from id {accepted + 1}",
@@ -268,8 +270,9 @@ class DedupTable:
             return located
         if refuses(located):
             nothing_else = len(located) == 1 and split == batch.count
-            if nothing_else or producer.mode is SequenceMode.CONTIGUOUS or len(located) > RESULT_RANGES_MAX:
-                return Refused(_stale(batch, accepted, whole=nothing_else))
+            if nothing_else or producer.mode is not SequenceMode.MONOTONIC or len(located) > RESULT_RANGES_MAX:
+                whole = nothing_else or producer.mode is SequenceMode.EPOCHED
+                return Refused(_stale(batch, accepted, whole=whole, mode=producer.mode))
             pending = self._pending.get(producer.producer_id)
             if pending is not None:
                 # A message that is stale because of an in-flight write is answered when that write is durable.
@@ -383,13 +386,37 @@ class DedupTable:
                     raise InvariantViolated(f"producer {pid}: batch at {recent.position} is durable and in flight")
 
 
-def _stale(batch: BatchHeader, accepted: SequenceId, *, whole: bool) -> StaleSequence:
+def _gapless_contradiction(mode: SequenceMode, batch: BatchHeader) -> InvalidBatch | None:
+    """Why a batch cannot be of a producer whose ids have no gaps."""
+    if not batch.dense:
+        return InvalidBatch(f"the ids of {_A[mode]} producer's batch must have no holes", field="sequence_ids")
+    if mode is SequenceMode.EPOCHED and epoch_of(batch.first) != epoch_of(batch.last):
+        message = f"sequence ids {batch.first}..{batch.last} of one batch are of two epochs"
+        return InvalidBatch(message, field="sequence_ids")
+    return None
+
+
+_A = {SequenceMode.CONTIGUOUS: "a contiguous", SequenceMode.EPOCHED: "an epoched"}
+
+
+def _begins_epoch(mode: SequenceMode, batch: BatchHeader, accepted: SequenceId) -> bool:
+    return mode is SequenceMode.EPOCHED and begins_epoch(batch.first, accepted)
+
+
+def _stale(
+    batch: BatchHeader, accepted: SequenceId, *, whole: bool, mode: SequenceMode = SequenceMode.MONOTONIC
+) -> StaleSequence:
     below = f"below {accepted}, the highest id of this producer"
     if batch.unit:
         message = (
             f"sequence ids {batch.first}..{batch.last} begin at or below {accepted}, the highest id of this producer. "
             "The batch can only be stored as a whole, and no such batch is remembered: send its messages again with "
             f"ids above {accepted}"
+        )
+    elif mode is SequenceMode.EPOCHED and epoch_of(batch.first) < epoch_of(accepted):
+        message = (
+            f"the batch is of epoch {epoch_of(batch.first)}, the producer has gone on to epoch {epoch_of(accepted)}, "
+            "and no such batch is remembered: only its client knows which records it has sent again since"
         )
     elif batch.first == batch.last:
         message = f"sequence id {batch.first} is {below}, and was never stored: use an id above {accepted}"
@@ -405,13 +432,13 @@ def locate(
     """Find each id (ascending) in the recent batches (ascending). Ids that were never stored are stale.
 
     Ids at or below `floor` are older than the recent batches: exact duplicates for a contiguous producer, not verified
-    for a monotonic one.
+    for a monotonic one. Those of an epoched one are of one epoch.
     """
     ranges: list[ResultRange] = []
     i = bisect_right(ids, floor)
     if i:
-        kind = ResultKind.DUPLICATE if mode is SequenceMode.CONTIGUOUS else ResultKind.BELOW_MARK
-        ranges.append(ResultRange(kind, i, None, 0))
+        mark = recent_batches[-1].last if recent_batches else floor
+        ranges.append(ResultRange(_kind_of_older(ids[0], mode, mark), i, None, 0))
     while i < len(ids):
         at = bisect_left(recent_batches, ids[i], key=lambda recent: recent.last)
         begin = bisect_left(ids, recent_batches[at].first, i) if at < len(recent_batches) else len(ids)
@@ -425,6 +452,19 @@ def locate(
             ranges += found
         i = begin
     return _merged(ranges)
+
+
+def _kind_of_older(oldest: int, mode: SequenceMode, mark: SequenceId) -> ResultKind:
+    """Of ids that are older than the recent batches. mark: the highest id."""
+    match mode:
+        case SequenceMode.MONOTONIC:
+            return ResultKind.BELOW_MARK
+        case SequenceMode.CONTIGUOUS:
+            return ResultKind.DUPLICATE
+        case SequenceMode.EPOCHED:
+            epoch = epoch_of(mark)
+            stored = epoch_of(oldest) == epoch and mark != last_of(epoch)
+            return ResultKind.DUPLICATE if stored else ResultKind.STALE_SEQUENCE
 
 
 def _stale_range(count: int) -> ResultRange:

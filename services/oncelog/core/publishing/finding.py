@@ -95,7 +95,7 @@ def find(table: DedupTable, name: str, sequence_id: SequenceId) -> Found:
     if isinstance(located, NeedIds):
         return _in_batch(found, sequence_id, next(each for each in known.batches if each.position == located.position))
     (result,) = located
-    if result.kind is ResultKind.STALE_SEQUENCE:
+    if result.kind is ResultKind.STALE_SEQUENCE and sequence_id > known.floor:
         return replace(found, state=FoundState.NEVER_STORED)
     if result.position is None:
         return replace(found, state=FoundState.OLDER_THAN_REMEMBERED)
