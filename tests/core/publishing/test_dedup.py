@@ -21,11 +21,11 @@ from oncelog.core.publishing.dedup_table import (
     Accept,
     BatchVerdict,
     DedupTable,
-    NeedIds,
     NothingNew,
     Refused,
     Wait,
 )
+from oncelog.core.publishing.locating import NeedIds
 from oncelog.core.publishing.recent_batches import RECENT_BATCHES_MAX
 from tests.core.builders import CONTIGUOUS, MONOTONIC, PID, LogOf, at, grant, parts, plain
 

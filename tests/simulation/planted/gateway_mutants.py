@@ -8,10 +8,11 @@ from typing import Any
 from oncelog.core.delivery.credit import Credit
 from oncelog.core.delivery.wanted import WantedConsumer
 from oncelog.core.formats.batch import BatchHeader, order_ids
-from oncelog.core.publishing import dedup_table, opening_rules
+from oncelog.core.publishing import opening_rules
 from oncelog.core.publishing.client_order import TokenVerdict
 from oncelog.core.publishing.dedup_table import Accept, BatchVerdict, DedupTable, NothingNew
 from oncelog.core.publishing.held_names import HeldNames
+from oncelog.core.publishing.locating import NeedIds, locate
 from oncelog.core.publishing.opening_rules import OpeningRules
 from oncelog.core.publishing.producer_state import ProducerState
 from oncelog.core.publishing.sessions import Sessions
@@ -46,8 +47,8 @@ def _cut(table: DedupTable, producer: ProducerState, batch: BatchHeader, accepte
     recent_batches, floor, settles_at = table.known_ids(producer)
     ids = order_ids(batch, b"")
     split = sum(1 for each in ids if each <= accepted)
-    known = dedup_table.locate(ids[:split], recent_batches, floor=floor, mode=producer.mode)
-    assert not isinstance(known, dedup_table.NeedIds), "the ids of units are in no entry"
+    known = locate(ids[:split], recent_batches, floor=floor, mode=producer.mode)
+    assert not isinstance(known, NeedIds), "the ids of units are in no entry"
     return NothingNew(known, settles_at) if split == batch.count else Accept(split, known)
 
 
