@@ -18,4 +18,10 @@ KAFKA_HAZARDS = {
         "below what is remembered: a duplicate of a record that was never stored under that epoch.",
         "An id of an older epoch is a duplicate only if it is in a batch that is remembered. Otherwise it is stale.",
     ),
+    "two-gateways-hold-one-client": Hazard(
+        "K14. The connection of a client breaks, and the first gateway does not see it. The client goes on through "
+        "another one. Both hold its producer and open it again in turn, or batches of the first one arrive late.",
+        "All gateways open it as the same instance. The later opening ends the session before it for good, and what "
+        "that has in flight is decided first.",
+    ),
 }

@@ -34,6 +34,8 @@ class _SequenceModeEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Sequence
     """Ids chosen by the application, with holes of any size."""
     SEQUENCE_MODE_CONTIGUOUS: _SequenceMode.ValueType  # 2
     """Each id is one above the previous one."""
+    SEQUENCE_MODE_EPOCHED: _SequenceMode.ValueType  # 3
+    """Contiguous within an epoch, the highest 15 bits; a higher epoch begins at its first id. Of clients of Kafka."""
 
 class SequenceMode(_SequenceMode, metaclass=_SequenceModeEnumTypeWrapper): ...
 
@@ -42,6 +44,8 @@ SEQUENCE_MODE_MONOTONIC: SequenceMode.ValueType  # 1
 """Ids chosen by the application, with holes of any size."""
 SEQUENCE_MODE_CONTIGUOUS: SequenceMode.ValueType  # 2
 """Each id is one above the previous one."""
+SEQUENCE_MODE_EPOCHED: SequenceMode.ValueType  # 3
+"""Contiguous within an epoch, the highest 15 bits; a higher epoch begins at its first id. Of clients of Kafka."""
 Global___SequenceMode: _TypeAlias = SequenceMode  # noqa: Y015
 
 class _OnConflict:
@@ -225,8 +229,8 @@ class OpenProducer(_message.Message):
     owner_epoch_seen: _builtins.int
     """Highest owner epoch that the client has seen for this topic; an owner with a lower epoch steps down."""
     instance_id: _builtins.bytes
-    """16 random bytes, the same in all requests of one producer instance. A repeated request joins the earlier one and
-    never leads to a second grant. Empty: each request counts as another instance's.
+    """16 bytes, the same in all requests of one producer instance. A repeated request joins the earlier one and never
+    leads to a second grant. Empty: each request counts as another instance's.
     """
     growths: _builtins.int
     """Recorded for a new name: how often the partitioned topic has got more partitions, 0 to 255."""

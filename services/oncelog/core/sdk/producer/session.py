@@ -35,7 +35,6 @@ from oncelog.core.errors import InvariantViolated, OncelogError
 from oncelog.core.formats.batch import HEADER_BYTES, Checksum
 from oncelog.core.formats.chunks import names_bytes
 from oncelog.core.formats.client_token import needs_level
-from oncelog.core.formats.entry import SequenceMode
 from oncelog.core.formats.outcome import Outcome, ResultKind, refuses
 from oncelog.core.ids import InstanceId, OwnerEpoch, SessionNumber
 from oncelog.core.names import is_reserved
@@ -107,7 +106,7 @@ class ProducerSession:
         self.message_bytes_max = MESSAGE_BYTES_MAX
         #: whether deduplication is enabled for the topic, as the owner last reported, or the name is reserved
         self.deduplication = True
-        self.numbers = SequenceAssignment(settings.mode is SequenceMode.CONTIGUOUS, settings.initial_sequence_id)
+        self.numbers = SequenceAssignment(settings.mode, settings.initial_sequence_id)
         self.opening = SessionOpening(settings, instance_id)
         self.pending = PendingBatches(
             checksum,
@@ -390,7 +389,7 @@ class ProducerSession:
         self.trouble = error
         oldest, expected = self.pending.oldest, error.details.get("expected")
         if isinstance(error, errors.SequenceGap) and oldest is not None and isinstance(expected, int):
-            if expected < oldest.ids.first:
+            if expected < oldest.ids.first and not self.numbers.begins_epoch(oldest.ids.first, after=expected - 1):
                 # No pending batch closes this gap: resending would be refused for ever (hazard endless-resend).
                 return self._fail(error)
         elif isinstance(error, errors.UnknownProducer):
