@@ -18,6 +18,11 @@ KAFKA_HAZARDS = {
         "below what is remembered: a duplicate of a record that was never stored under that epoch.",
         "An id of an older epoch is a duplicate only if it is in a batch that is remembered. Otherwise it is stale.",
     ),
+    "record-batch-that-lies": Hazard(
+        "K12. A record batch says that it has five records, and has four; or a size in it goes beyond the batch; or its "
+        "records expand to gigabytes. Offsets shift, and each reader stops there for ever.",
+        "The owner reads every record of a batch before it stores it, within the limit of its size.",
+    ),
     "two-gateways-hold-one-client": Hazard(
         "K14. The connection of a client breaks, and the first gateway does not see it. The client goes on through "
         "another one. Both hold its producer and open it again in turn, or batches of the first one arrive late.",

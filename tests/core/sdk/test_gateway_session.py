@@ -254,7 +254,7 @@ def test_epoched_producer_goes_on_within_its_epoch_or_at_the_first_number_of_a_h
     assert producer.error is None
 
 
-def fails(effects: list[ProducerEffect]) -> list[tuple[int, int]]:
+def fails(effects: list[ProducerEffect]) -> list[tuple[int, object]]:
     return [(each.request, each.error.details["expected"]) for each in effects if isinstance(each, Fail)]
 
 

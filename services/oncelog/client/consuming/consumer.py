@@ -27,9 +27,10 @@ from oncelog.client.network.partition_watch import PartitionWatch
 from oncelog.client.network.session_driver import parted
 from oncelog.client.network.start_position import Place, check_of_all_partitions, check_place, find_index
 from oncelog.client.values.arguments import check_seconds, integer, milliseconds
+from oncelog.client.values.consumer_batch import ConsumerBatch
 from oncelog.client.values.corruption import OnCorrupt, SkippedEntries
 from oncelog.client.values.encrypted import OnEncrypted
-from oncelog.client.values.messages import ConsumerBatch, Message, MessageBatch
+from oncelog.client.values.messages import Message, MessageBatch
 from oncelog.client.values.process import used_after_fork
 from oncelog.client.values.results import AckResult
 from oncelog.core.errors import ConsumerClosed, DeadlineExceeded, InvalidArgument, OncelogError

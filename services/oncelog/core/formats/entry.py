@@ -21,7 +21,14 @@ from typing import NamedTuple
 
 from oncelog.core.errors import CorruptEntry
 from oncelog.core.format_errors import UnknownFormat
-from oncelog.core.formats.batch import PULSAR_VERSION, Buffer, Checksum, PayloadFormat, checksum_of
+from oncelog.core.formats.batch import (
+    AS_IT_CAME,
+    AS_IT_CAME_VERSION,
+    Buffer,
+    Checksum,
+    PayloadFormat,
+    checksum_of,
+)
 from oncelog.core.ids import (
     INSTANCE_ID_BYTES,
     NO_INSTANCE,
@@ -167,12 +174,13 @@ def body_of(data: Buffer) -> memoryview:
 def check_reader(data: Buffer, version: int) -> None:
     """data: an entry of messages, for a client of this version. Raises UnknownFormat for one that the client cannot
     read: it would take the entry for damage (hazard format-of-a-later-version)."""
-    if version < PULSAR_VERSION and body_of(data)[_PAYLOAD_FORMAT_AT] == PayloadFormat.PULSAR:
+    if version < AS_IT_CAME_VERSION and (found := body_of(data)[_PAYLOAD_FORMAT_AT]) in AS_IT_CAME:
+        client = PayloadFormat(found).name.capitalize()
         message = (
-            f"entry {peek_header(data).position} has messages of a client of Pulsar (payload format "
-            f"{PayloadFormat.PULSAR}), which this program cannot read: upgrade it to version {PULSAR_VERSION} or later"
+            f"entry {peek_header(data).position} has messages of a client of {client} (payload format {found}), which "
+            f"this program cannot read: upgrade it to version {AS_IT_CAME_VERSION} or later"
         )
-        raise UnknownFormat(message, payload_format=PayloadFormat.PULSAR)
+        raise UnknownFormat(message, payload_format=found)
 
 
 def producer_id_of(data: Buffer) -> ProducerId:
@@ -246,8 +254,6 @@ class SequenceMode(IntEnum):
     EPOCHED = 3
 
 
-#: The version of processes (`core.process_version`) that knows EPOCHED.
-EPOCHED_VERSION = 9
 _MODES = frozenset(SequenceMode)
 
 

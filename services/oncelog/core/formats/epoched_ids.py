@@ -70,6 +70,11 @@ def last_of(epoch: int) -> SequenceId:
     return SequenceId(first_of(epoch) + NUMBER_MAX)
 
 
+def is_numbered(sequence_id: int, *, epoch: int, sequence: int) -> bool:
+    """Whether the id has this epoch, and the number that `sequence` stands for on the wire."""
+    return epoch_of(sequence_id) == epoch and (number_of(sequence_id) - sequence) % _WRAP == 0
+
+
 def begins_epoch(first: int, after: int) -> bool:
     """Whether a batch that begins with the id `first` may follow the mark `after` because it begins a higher epoch."""
     return first & NUMBER_MAX == 0 and first > after
