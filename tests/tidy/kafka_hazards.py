@@ -19,8 +19,8 @@ KAFKA_HAZARDS = {
         "An id of an older epoch is a duplicate only if it is in a batch that is remembered. Otherwise it is stale.",
     ),
     "record-batch-that-lies": Hazard(
-        "K12. A record batch says that it has five records, and has four; or a size in it goes beyond the batch; or its "
-        "records expand to gigabytes. Offsets shift, and each reader stops there for ever.",
+        "K12. A record batch says that it has five records, and has four; or a size in it goes beyond the batch; or "
+        "its records expand to gigabytes. Offsets shift, and each reader stops there for ever.",
         "The owner reads every record of a batch before it stores it, within the limit of its size.",
     ),
     "two-gateways-hold-one-client": Hazard(

@@ -309,7 +309,9 @@ class MessageBatch:
     def _not_in_columns(self) -> str | None:
         if self.encrypted or any(self.nulls or ()):
             return "encrypted values" if self.encrypted else "null values"
-        pairs = zip(self.headers or (), self.properties or (), strict=True)
+        if self.headers is None:
+            return None
+        pairs = zip(self.headers, self.properties or (), strict=True)
         unlike = any(len(headers) != len(properties) for headers, properties in pairs)
         return "headers that are not text, or have one key" if unlike else None
 
