@@ -23,6 +23,11 @@ KAFKA_HAZARDS = {
         "its records expand to gigabytes. Offsets shift, and each reader stops there for ever.",
         "The owner reads every record of a batch before it stores it, within the limit of its size.",
     ),
+    "hidden-records-delivered": Hazard(
+        "K11. The first records of a stored batch are known from before, and are hidden. A door serves the batch whole "
+        "under a lower base offset. librdkafka and kafka-python deliver the hidden records again.",
+        "The door serves a batch without them, the same bytes at every door.",
+    ),
     "two-gateways-hold-one-client": Hazard(
         "K14. The connection of a client breaks, and the first gateway does not see it. The client goes on through "
         "another one. Both hold its producer and open it again in turn, or batches of the first one arrive late.",

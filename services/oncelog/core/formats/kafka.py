@@ -183,20 +183,20 @@ def _walk(head: RecordBatchHead, raw: bytes) -> KafkaRecords:
                 raise InvalidBatch(message, field="records_count", limit=index)
             # Most numbers have one byte, which is read here: a call takes longer than all the rest.
             byte = raw[at]
-            size, at = (byte >> 1 ^ -(byte & 1), at + 1) if byte < 128 else _varint(raw, at)
+            size, at = (byte >> 1 ^ -(byte & 1), at + 1) if byte < 128 else read_varint(raw, at)
             end = at + size
             if not at < end <= bytes_total:
                 raise _cut_off(index, bytes_total - at)
             byte = raw[at + 1]  # the attributes of the record are in front, and have no meaning
-            delta, at = (byte >> 1 ^ -(byte & 1), at + 2) if byte < 128 else _varint(raw, at + 1, LONG_BYTES)
+            delta, at = (byte >> 1 ^ -(byte & 1), at + 2) if byte < 128 else read_varint(raw, at + 1, LONG_BYTES)
             deltas.append(delta)
             byte = raw[at]
-            offset, at = (byte >> 1, at + 1) if byte < 128 and not byte & 1 else _varint(raw, at)
+            offset, at = (byte >> 1, at + 1) if byte < 128 and not byte & 1 else read_varint(raw, at)
             if offset != index:
                 message = f"record {index} of a record batch has the offset delta {offset}"
                 raise InvalidBatch(message, field="offset_delta", limit=index)
             byte = raw[at]
-            size, at = (byte >> 1 ^ -(byte & 1), at + 1) if byte < 128 else _varint(raw, at)
+            size, at = (byte >> 1 ^ -(byte & 1), at + 1) if byte < 128 else read_varint(raw, at)
             if size < 0:
                 _require_null(index, size, "key")
                 keys.append(None)
@@ -204,7 +204,7 @@ def _walk(head: RecordBatchHead, raw: bytes) -> KafkaRecords:
                 keys.append(raw[at : at + size])
                 at += size
             byte = raw[at]
-            size, at = (byte >> 1 ^ -(byte & 1), at + 1) if byte < 128 else _varint(raw, at)
+            size, at = (byte >> 1 ^ -(byte & 1), at + 1) if byte < 128 else read_varint(raw, at)
             if size < 0:
                 _require_null(index, size, "value")
                 nulls.append(index)
@@ -253,7 +253,7 @@ class _Budget:
 
 def _headers(raw: bytes, at: int, index: int, end: int, budget: _Budget) -> tuple[Headers, int]:
     """The headers of a record that ends at `end`, and where they end. Raises IndexError where the bytes end."""
-    count, at = _varint(raw, at)
+    count, at = read_varint(raw, at)
     budget.left -= max(count, 0)
     if budget.left < 0:
         message = f"a record batch has more than {HEADERS_MAX} headers: send smaller batches"
@@ -263,7 +263,7 @@ def _headers(raw: bytes, at: int, index: int, end: int, budget: _Budget) -> tupl
     found: list[tuple[str, bytes | None]] = []
     for _ in range(count):
         byte = raw[at]
-        size, at = (byte >> 1 ^ -(byte & 1), at + 1) if byte < 128 else _varint(raw, at)
+        size, at = (byte >> 1 ^ -(byte & 1), at + 1) if byte < 128 else read_varint(raw, at)
         if not 0 <= size <= HEADER_KEY_BYTES_MAX:
             message = f"record {index} of a record batch has a header whose key has {size} bytes"
             raise InvalidBatch(message, field="headers", limit=HEADER_KEY_BYTES_MAX)
@@ -274,7 +274,7 @@ def _headers(raw: bytes, at: int, index: int, end: int, budget: _Budget) -> tupl
             raise InvalidBatch(message, field="headers") from error
         at += size
         byte = raw[at]
-        size, at = (byte >> 1 ^ -(byte & 1), at + 1) if byte < 128 else _varint(raw, at)
+        size, at = (byte >> 1 ^ -(byte & 1), at + 1) if byte < 128 else read_varint(raw, at)
         if size < 0:
             _require_null(index, size, "header")
             found.append((key, None))
@@ -291,12 +291,14 @@ def _require_null(index: int, size: int, what: str) -> None:
         raise InvalidBatch(f"record {index} of a record batch has a {what} of {size} bytes", field=what, limit=-1)
 
 
-def _varint(raw: bytes, at: int, bytes_max: int = INT_BYTES) -> tuple[int, int]:
+def read_varint(raw: bytes, at: int, bytes_max: int = INT_BYTES) -> tuple[int, int]:
     """(number, where it ends). Raises IndexError where the bytes end, and InvalidBatch for one of more bytes or bits
     than a number of its kind has."""
-    byte, following = raw[at], raw[at + 1]
-    if byte > 127 and following < 128:
-        value = byte & 127 | following << 7
+    byte = raw[at]
+    if byte < 128:
+        return byte >> 1 ^ -(byte & 1), at + 1
+    if raw[at + 1] < 128:
+        value = byte & 127 | raw[at + 1] << 7
         return value >> 1 ^ -(value & 1), at + 2
     value = shift = 0
     for end in range(at, at + bytes_max):
