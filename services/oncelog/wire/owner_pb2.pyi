@@ -33,9 +33,9 @@ class _SequenceModeEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Sequence
     SEQUENCE_MODE_MONOTONIC: _SequenceMode.ValueType  # 1
     """Ids chosen by the application, with holes of any size."""
     SEQUENCE_MODE_CONTIGUOUS: _SequenceMode.ValueType  # 2
-    """Each id is one above the previous one."""
+    """each id is one above the previous one"""
     SEQUENCE_MODE_EPOCHED: _SequenceMode.ValueType  # 3
-    """Contiguous within an epoch, the highest 15 bits; a higher epoch begins at its first id. Of clients of Kafka."""
+    """see core/formats/epoched_ids.py"""
 
 class SequenceMode(_SequenceMode, metaclass=_SequenceModeEnumTypeWrapper): ...
 
@@ -43,9 +43,9 @@ SEQUENCE_MODE_UNSPECIFIED: SequenceMode.ValueType  # 0
 SEQUENCE_MODE_MONOTONIC: SequenceMode.ValueType  # 1
 """Ids chosen by the application, with holes of any size."""
 SEQUENCE_MODE_CONTIGUOUS: SequenceMode.ValueType  # 2
-"""Each id is one above the previous one."""
+"""each id is one above the previous one"""
 SEQUENCE_MODE_EPOCHED: SequenceMode.ValueType  # 3
-"""Contiguous within an epoch, the highest 15 bits; a higher epoch begins at its first id. Of clients of Kafka."""
+"""see core/formats/epoched_ids.py"""
 Global___SequenceMode: _TypeAlias = SequenceMode  # noqa: Y015
 
 class _OnConflict:

@@ -2,11 +2,9 @@
 
 import tracemalloc
 from collections.abc import Callable
-from pathlib import Path
 
 import pytest
 import zstandard
-from crc32c import crc32c
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -87,23 +85,6 @@ def test_of_several_headers_with_one_key_the_last_one_is_the_property() -> None:
     assert properties_of((("a", b"1"), ("a", b"2"))) == {"a": "2"}
     assert properties_of((("a", b"1"), ("a", b"\xff"))) == {}
     assert properties_of((("a", b"1"), ("a", None), ("b", b""))) == {"b": ""}
-
-
-SAMPLES = [line.split() for line in (Path(__file__).parent / "kafka_batches.txt").read_text().splitlines()]
-
-
-@pytest.mark.parametrize(("library", "codec", "batch"), SAMPLES, ids=[" ".join(each[:2]) for each in SAMPLES])
-def test_batches_of_client_libraries_are_read(library: str, codec: str, batch: str) -> None:
-    """As aiokafka 0.14.0, kafka-python 3.0.12 and librdkafka 2.16.1 have packed five records, byte by byte."""
-    found = open_batch(bytes.fromhex(batch), checksum=crc32c)
-    assert found.head.codec == int(codec)
-    assert found.head.producer_id == (-1 if library == "librdkafka-plain" else 7)
-    assert list(found.values) == [b"value", b"second", b"", b"", b"x" * 300]
-    assert (list(found.nulls), found.keys) == ([2], [b"key", None, b"\xff\x00", b"", None])
-    assert found.timestamps_ms == [
-        1_700_000_000_000, 1_700_000_000_123, 1_699_999_999_999, 1_700_000_000_000, 1_700_000_005_000,
-    ]  # fmt: skip
-    assert columns_of_records(found).properties == [{"a": "1", "b": "é"}, {}, {"a": "2"}, {}, {}]
 
 
 TEXTS = st.text(max_size=10).map(str.encode)

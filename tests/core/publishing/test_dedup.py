@@ -25,8 +25,7 @@ from oncelog.core.publishing.dedup_table import (
     Refused,
     Wait,
 )
-from oncelog.core.publishing.locating import NeedIds
-from oncelog.core.publishing.recent_batches import RECENT_BATCHES_MAX
+from oncelog.core.publishing.recent_batches import RECENT_BATCHES_MAX, NeedIds
 from tests.core.builders import CONTIGUOUS, MONOTONIC, PID, LogOf, at, grant, parts, plain
 
 DUPLICATE, BELOW_MARK, STALE = ResultKind.DUPLICATE, ResultKind.BELOW_MARK, ResultKind.STALE_SEQUENCE

@@ -12,9 +12,9 @@ from oncelog.core.publishing import opening_rules
 from oncelog.core.publishing.client_order import TokenVerdict
 from oncelog.core.publishing.dedup_table import Accept, BatchVerdict, DedupTable, NothingNew
 from oncelog.core.publishing.held_names import HeldNames
-from oncelog.core.publishing.locating import NeedIds, locate
 from oncelog.core.publishing.opening_rules import OpeningRules
 from oncelog.core.publishing.producer_state import ProducerState
+from oncelog.core.publishing.recent_batches import NeedIds, locate
 from oncelog.core.publishing.sessions import Sessions
 from oncelog.core.sdk.consumer.entries import ReceivedEntries
 from oncelog.core.sdk.producer.session import ProducerSession

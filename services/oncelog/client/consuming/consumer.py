@@ -42,8 +42,7 @@ from oncelog.core.sdk.partition_results import error_of_partitions
 from oncelog.runtime.forks import when_forked
 
 MESSAGES_MAX = 1_000_000
-#: A negative acknowledgement may delay its message by up to a year.
-DELAY_S_MAX = 365 * 86_400
+DELAY_S_MAX = 365 * 86_400  # a negative acknowledgement may delay its message by up to a year
 
 
 class AsyncConsumer(RunsHandlers):

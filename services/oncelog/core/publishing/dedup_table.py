@@ -47,9 +47,8 @@ from oncelog.core.formats.producers_aged import ProducersAged
 from oncelog.core.ids import BEFORE_ALL, NO_SEQUENCE, NOT_DEDUPLICATED, Generation, Position, ProducerId, SequenceId
 from oncelog.core.names import is_reserved
 from oncelog.core.publishing.dedup_state import DedupState, highest_unnamed, recent_batch_of
-from oncelog.core.publishing.locating import NeedIds, locate
 from oncelog.core.publishing.producer_state import ProducerState
-from oncelog.core.publishing.recent_batches import RecentBatch
+from oncelog.core.publishing.recent_batches import NeedIds, RecentBatch, locate
 
 
 @dataclass(frozen=True, slots=True)

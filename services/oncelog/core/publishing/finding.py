@@ -32,8 +32,7 @@ from oncelog.core.formats.outcome import ResultKind
 from oncelog.core.formats.payload import open_payload
 from oncelog.core.ids import NO_SEQUENCE, Position, ProducerId, SequenceId
 from oncelog.core.publishing.dedup_table import DedupTable, KnownIds
-from oncelog.core.publishing.locating import NeedIds, locate
-from oncelog.core.publishing.recent_batches import RecentBatch
+from oncelog.core.publishing.recent_batches import NeedIds, RecentBatch, locate
 
 
 class FoundState(StrEnum):

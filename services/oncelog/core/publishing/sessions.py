@@ -33,8 +33,8 @@ from oncelog.core.ids import NOT_DEDUPLICATED, Position, ProducerId, SessionNumb
 from oncelog.core.policies.retention_rules import QuotaVerdict
 from oncelog.core.publishing.client_order import SessionClient
 from oncelog.core.publishing.dedup_table import Accept, DedupTable, NothingNew, Refused, Wait
-from oncelog.core.publishing.locating import NeedIds
 from oncelog.core.publishing.log import InFlight, PendingBatchAnswer, TopicLog
+from oncelog.core.publishing.recent_batches import NeedIds
 from oncelog.core.publishing.refusals import Refusals
 from oncelog.core.publishing.repeated_content import with_content
 from oncelog.core.publishing.uploads import Uploads

@@ -1,5 +1,7 @@
 """Messages of Kafka's clients at readers and consumers of the SDK: as those of our producers, and with headers."""
 
+from pathlib import Path
+
 import pytest
 from crc32c import crc32c
 
@@ -8,6 +10,8 @@ from oncelog.cli.read.lines import json_lines
 from oncelog.core.errors import InvalidArgument
 from oncelog.core.formats.entry import encode_header
 from oncelog.core.formats.epoched_ids import first_of
+from oncelog.core.formats.kafka import open_batch
+from oncelog.core.formats.payload import columns_of_records
 from tests.contract.sdk.fakes.fake_cluster import FakeCluster
 from tests.contract.sdk.fakes.fake_topic import FakeTopic
 from tests.core.kafka_batches import TIME_MS, Sent, as_batch, framed, packed, records
@@ -92,3 +96,21 @@ async def test_what_our_columns_cannot_hold_is_never_copied_in_silence(
     with pytest.raises(InvalidArgument, match=r"headers that are not text.* of a client of Kafka"):
         batch.part(0, 1).payload()
     assert b"last" in batch.part(3, 4).payload()
+
+
+#: library, codec, batch in hexadecimal digits
+SAMPLES = [line.split() for line in (Path(__file__).parent / "kafka_batches.txt").read_text().splitlines()]
+
+
+@pytest.mark.parametrize(("library", "codec", "batch"), SAMPLES, ids=[" ".join(each[:2]) for each in SAMPLES])
+async def test_batches_of_client_libraries_are_read(library: str, codec: str, batch: str) -> None:
+    """As aiokafka 0.14.0, kafka-python 3.0.12 and confluent-kafka 2.16.1 have packed five records, byte by byte."""
+    found = open_batch(bytes.fromhex(batch), checksum=crc32c)
+    assert found.head.codec == int(codec)
+    assert found.head.producer_id == (-1 if library == "librdkafka-plain" else 7)
+    assert list(found.values) == [b"value", b"second", b"", b"", b"x" * 300]
+    assert (list(found.nulls), found.keys) == ([2], [b"key", None, b"\xff\x00", b"", None])
+    assert found.timestamps_ms == [
+        1_700_000_000_000, 1_700_000_000_123, 1_699_999_999_999, 1_700_000_000_000, 1_700_000_005_000,
+    ]  # fmt: skip
+    assert columns_of_records(found).properties == [{"a": "1", "b": "é"}, {}, {"a": "2"}, {}, {}]
