@@ -5,12 +5,14 @@ import pytest
 from oncelog.core.errors import (
     DeadlineExceeded,
     InvalidArgument,
+    InvalidBatch,
     ProducerBusy,
     ProducerExpired,
     ProducerFenced,
     SequenceGap,
     SessionEnded,
     SessionSuperseded,
+    StaleSequence,
     UnknownProducer,
 )
 from oncelog.core.formats.batch import PayloadFormat, peek_batch
@@ -256,6 +258,25 @@ def test_epoched_producer_goes_on_within_its_epoch_or_at_the_first_number_of_a_h
 
 def fails(effects: list[ProducerEffect]) -> list[tuple[int, object]]:
     return [(each.request, each.error.details["expected"]) for each in effects if isinstance(each, Fail)]
+
+
+@pytest.mark.hazard("copy-of-an-older-epoch")
+def test_late_copy_of_an_older_epoch_fails_alone() -> None:
+    """Nothing follows it, so the producer goes on: the others are sent again. An earlier sending may have been stored,
+    and forgotten since. Control: another refusal leaves a gap, and ends the producer."""
+    for error, ends in ((StaleSequence("old"), False), (InvalidBatch("damaged"), True)):
+        producer = opened(client=CLIENT, mode=SequenceMode.EPOCHED, last=first_of(2))
+        producer.handle(in_epoch(1, 1, 5))
+        producer.handle(in_epoch(2, 2, 1))
+        producer.handle(StreamLost(1))
+        assert sent_requests(reopened(producer, session=2)) == [1, 2]
+        effects = producer.handle(answered(2, (1, error)))
+        assert (producer.error is error) is ends
+        failed = {each.request: each.stored for each in effects if isinstance(each, Fail)}
+        assert failed[1] is None
+        assert (2 in failed) is ends
+        if not ends:
+            assert sent_requests(reopened(producer, session=3)) == [2]
 
 
 def test_gap_in_front_of_a_higher_epoch_is_closed_by_sending_again() -> None:

@@ -9,7 +9,14 @@ epoch.
 
 from dataclasses import dataclass
 
-from oncelog.core.errors import EntriesLost, InvalidSequenceId, OncelogError, SequenceGap, SequenceIdRequired
+from oncelog.core.errors import (
+    EntriesLost,
+    InvalidSequenceId,
+    OncelogError,
+    SequenceGap,
+    SequenceIdRequired,
+    StaleSequence,
+)
 from oncelog.core.formats.entry import SequenceMode
 from oncelog.core.formats.epoched_ids import begins_epoch
 from oncelog.core.ids import NO_SEQUENCE, SEQUENCE_ID_MAX, SequenceId
@@ -41,8 +48,13 @@ class SequenceAssignment:
 
     @property
     def contiguous(self) -> bool:
-        """Whether a batch that is refused leaves a gap: the producer cannot go on behind it."""
+        """Whether ids have no gaps."""
         return self.mode is not SequenceMode.MONOTONIC
+
+    def leaves_gap(self, error: OncelogError) -> bool:
+        """Whether a batch that was refused with it leaves a gap, so that the producer cannot go on behind it. What is
+        stale in mode EPOCHED is of an older epoch, and nothing follows it."""
+        return self.contiguous and not (self.mode is SequenceMode.EPOCHED and isinstance(error, StaleSequence))
 
     @property
     def own_above(self) -> SequenceId:
@@ -113,6 +125,11 @@ class SequenceAssignment:
     def begins_epoch(self, first: SequenceId, *, after: int) -> bool:
         """Whether a batch that begins with the id `first` may follow the id `after`, although it leaves ids out."""
         return self.mode is SequenceMode.EPOCHED and begins_epoch(first, after)
+
+    def never_stored(self, error: OncelogError) -> bool:
+        """Whether no sending of a batch that was refused with it has stored it: an id that was stored is never stale,
+        but in an older epoch, of which the log may have forgotten it."""
+        return isinstance(error, StaleSequence) and self.mode is not SequenceMode.EPOCHED
 
     def assign(self, ids: BatchIds | None, count: int) -> BatchIds:
         """The ids of a batch that `refuse` accepted."""
