@@ -1,7 +1,7 @@
 """Validates the batches of a received frame, and yields to other tasks when that takes long.
 
-An entry of a client of Pulsar is refused while the cluster's level is below PULSAR_VERSION: a process that cannot read
-it may take part, and might own the topic next (hazard format-of-a-later-version).
+An entry of a gateway's client is refused while the cluster's level is below AS_IT_CAME_VERSION: a process that cannot
+read it may take part, and might own the topic next (hazard format-of-a-later-version).
 """
 
 import asyncio
@@ -10,7 +10,7 @@ from typing import Protocol, TypeAlias
 
 from oncelog.core.errors import InvalidBatch, MessageTooLarge, OncelogError
 from oncelog.core.format_errors import UnknownFormat
-from oncelog.core.formats.batch import PULSAR_VERSION, BatchHeader, Checksum, PayloadFormat
+from oncelog.core.formats.batch import AS_IT_CAME, AS_IT_CAME_VERSION, BatchHeader, Checksum, PayloadFormat
 from oncelog.core.formats.batch_check import BatchLimits, check_batch, takes_long, unpacks
 from oncelog.core.formats.compression import Compression, require, require_pulsar
 from oncelog.core.ids import SessionNumber
@@ -20,7 +20,7 @@ from oncelog.rpc.codecs.owner_codec import ReceivedPublish
 UNPACKED_BYTES_PER_TURN = 1024 * 1024
 #: Id deltas are decoded byte by byte. One byte takes this many times as long as decompressing one.
 ID_BYTE_COST = 16
-#: The same of a byte of a small entry of a client of Pulsar, whose messages are read one by one.
+#: The same of a byte of a small entry of a gateway's client, whose messages are read one by one.
 MESSAGE_BYTE_COST = 16
 
 #: The header of a valid batch; why it is invalid; or None: it belongs to no open session and was not validated.
@@ -82,17 +82,19 @@ class BatchChecks:
         if isinstance(found, OncelogError):
             return self._limits.raw_bytes_max  # unknown how much was decompressed before the error
         unpacked = found.payload_raw_bytes if unpacks(found) else 0
-        if found.payload_format == PayloadFormat.PULSAR:
+        if found.payload_format in AS_IT_CAME:
             unpacked += len(data) * MESSAGE_BYTE_COST
         return unpacked + found.ids_bytes * ID_BYTE_COST
 
     def _header(self, data: memoryview, producer_name: str) -> BatchHeader:
         """Raises InvalidBatch, MessageTooLarge, and UnknownFormat for one that needs a higher level."""
         header = check_batch(data, self._checksum, self._limits, producer_name=producer_name)
-        if header.payload_format == PayloadFormat.PULSAR and (level := self._level()) < PULSAR_VERSION:
+        if header.payload_format in AS_IT_CAME and (level := self._level()) < AS_IT_CAME_VERSION:
+            client = PayloadFormat(header.payload_format).name.capitalize()
             raise UnknownFormat(
-                f"entries of clients of Pulsar (payload format {header.payload_format}) need level {PULSAR_VERSION} of "
-                f"the cluster, which has level {level}: end the upgrade with `oncelog admin cluster finalize`",
+                f"entries of clients of {client} (payload format {header.payload_format}) need level "
+                f"{AS_IT_CAME_VERSION} of the cluster, which has level {level}: end the upgrade with `oncelog admin "
+                "cluster finalize`",
                 payload_format=header.payload_format,
                 level=level,
             )
