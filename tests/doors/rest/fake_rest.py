@@ -27,6 +27,8 @@ STATS = {
     "entries_in_flight": 0,
     "subscriptions": {},
 }
+#: {scheme: port} of a door that listens with and without TLS.
+PULSAR_PORTS = {"pulsar": 6650, "pulsar+ssl": 6651}
 PERMISSIONS = {"ops": ["admin", "produce"], "r1": ["produce"]}
 MESSAGE = {
     "message_id": "3:7:0", "value": None, "value_base64": "/w==", "publish_time_ms": 1, "event_time_ms": None,
@@ -104,10 +106,14 @@ def problem(status: int, detail: str) -> RestAnswer:
 
 @asynccontextmanager
 async def door_at(
-    rest: FakeRest, *, security: Security = OPEN, url: str = "http://127.0.0.1:8080"
+    rest: FakeRest,
+    *,
+    security: Security = OPEN,
+    url: str = "http://127.0.0.1:8080",
+    pulsar_ports: Mapping[str, int] = PULSAR_PORTS,
 ) -> AsyncIterator[httpx.AsyncClient]:
     """A client of the door."""
-    app = new_app(rest, version="Oncelog-test", pulsar_ports={"pulsar": 6650, "pulsar+ssl": 6651}, security=security)
+    app = new_app(rest, version="Oncelog-test", pulsar_ports=pulsar_ports, security=security)
     transport = httpx.ASGITransport(app=app, raise_app_exceptions=False)
     async with httpx.AsyncClient(transport=transport, base_url=url) as client:
         yield client
