@@ -187,6 +187,29 @@ async def test_partition_that_was_never_used_is_there() -> None:
 
 
 @pytest.mark.asyncio
+async def test_missing_topic_is_created_with_its_subscription() -> None:
+    """If the look-up may create it; else its refusal is the answer."""
+    rest = FakeRest()
+    at, lookup = f"{ONE}/subscription/s", ("GET", "/lookup/v2/topic/persistent/acme/web/one?create=true", None)
+    earliest = {"start": {"position": "earliest"}}
+    missing = [True]
+
+    def instead(method: str, path: str) -> RestAnswer | None:
+        if path.startswith("/lookup"):
+            missing.clear()
+        return problem(404, "no topic") if missing else None
+
+    rest.instead = instead
+    async with door_at(rest) as door:
+        assert (await door.put(at, content=b'"earliest"')).status_code == 204
+        rest.instead = lambda _method, path: problem(
+            *((403, "no") if path.startswith("/lookup") else (404, "no topic"))
+        )
+        assert (await door.put(at, content=b'"earliest"')).status_code == 403
+    assert rest.asked[:3] == [("PUT", at, earliest), lookup, ("PUT", at, earliest)]
+
+
+@pytest.mark.asyncio
 async def test_caller_without_the_right_sees_statistics_without_producers() -> None:
     rest = FakeRest()
     rest.answers[f"{ONE}/stats"] = {"connected_producer_count": 1}
