@@ -1,8 +1,8 @@
 """Tests of Pulsar's broker for its Java client: python -m tests.doors.suites.java_suite [--only WORD].
 
-Maven fetches Pulsar's tests, compiled. 94 classes of them extend `SharedPulsarBaseTest`, which starts a broker; here our
-class of that name is in front of it, and connects to a door. The ports 6650 and 8080 must be free.
-`java_left_out.txt` names the classes and tests that are not run, each with the reason. Every other one must pass.
+Maven fetches Pulsar's tests, compiled. 94 classes of them extend `SharedPulsarBaseTest`, which starts a broker. Here
+our class of that name is in front, and connects to a door. The ports 6650 and 8080 must be free. `java_left_out.txt`
+names the classes and tests that are not run, each with the reason. Every other one must pass.
 """
 
 import subprocess
@@ -17,7 +17,7 @@ from tests.doors.clients.java.java_programs import fetched, program
 from tests.doors.suites.suite_run import HERE, PORT, REST_PORT, Suite, door, parser, run_program
 
 #: Of one class; the slowest ones wait for minutes.
-CLASS_S = 600.0
+CLASS_S = 1_200.0
 #: Of one test that has no limit of its own.
 TEST_MS = 120_000
 #: It wants Pulsar's rule for an id between stored ones, under which the message is lost.
