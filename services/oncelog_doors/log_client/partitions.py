@@ -1,4 +1,4 @@
-"""Whether a topic is there, as clients of Pulsar see it: a partition is there before its first use, which creates it."""
+"""Whether a topic is there, as clients of Pulsar see it: a partition is, before its first use creates it."""
 
 from dataclasses import replace
 
