@@ -133,6 +133,17 @@ async def test_partition_is_there_before_its_first_use(cluster: Cluster, door: D
 
 
 @pytest.mark.asyncio
+async def test_producer_creates_its_topic(door: DoorProgram) -> None:
+    """If its role may. Java's client opens producers of dead letter topics without a look-up that creates them."""
+    async with raw_client(door.port()) as importer, raw_client(door.port()) as billing:
+        for client, role in ((importer, "importer"), (billing, "billing")):
+            await connect(client, token(role))
+        assert (await billing.open_producer(topic=topic("letters"))).error == UNAUTHORIZED
+        assert await look_up(importer, "letters", may_create=False) == (0, TOPIC_NOT_FOUND)
+        assert (await importer.open_producer(topic=topic("letters"))).name == "importer"
+
+
+@pytest.mark.asyncio
 async def test_name_belongs_to_the_role(door: DoorProgram) -> None:
     """Another role with the same right cannot continue it."""
     async with raw_client(door.port()) as importer, raw_client(door.port()) as other:

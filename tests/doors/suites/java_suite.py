@@ -19,7 +19,7 @@ from tests.doors.suites.suite_run import HERE, PORT, REST_PORT, Suite, door, par
 #: Of one class; the slowest ones wait for minutes.
 CLASS_S = 1_200.0
 #: Of one test that has no limit of its own.
-TEST_MS = 120_000
+TEST_MS = 240_000
 #: It wants Pulsar's rule for an id between stored ones, under which the message is lost.
 ACCEPTS_STALE = "ClientDeduplicationTest"
 _OPTIONS = (
