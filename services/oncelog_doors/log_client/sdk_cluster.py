@@ -138,6 +138,7 @@ class SdkCluster:
                 on_behalf_of=caller,
                 on_conflict=on_conflict,
                 wanted=wanted,
+                create=False,
             )
 
         try:

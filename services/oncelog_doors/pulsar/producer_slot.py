@@ -141,8 +141,6 @@ class ProducerSlot:
             try:
                 port = await self._opened(ask)
             except TopicNotFound:
-                if self._token:  # the client comes back: its topic was deleted
-                    raise
                 # Java's client opens producers of dead letter topics without a look-up that creates them.
                 await self._around.cluster.partitions(self.topic, self._around.caller, may_create=True)
                 port = await self._opened(ask)
