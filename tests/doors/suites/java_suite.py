@@ -12,7 +12,6 @@ from collections import defaultdict
 from functools import cache
 from pathlib import Path
 
-from tests.cluster.cluster_fixture import Cluster
 from tests.doors.clients.java.java_programs import fetched, program
 from tests.doors.suites.suite_run import HERE, PORT, REST_PORT, Suite, door, parser, run_program
 
@@ -20,8 +19,10 @@ from tests.doors.suites.suite_run import HERE, PORT, REST_PORT, Suite, door, par
 CLASS_S = 1_200.0
 #: Of one test that has no limit of its own.
 TEST_MS = 240_000
-#: It wants Pulsar's rule for an id between stored ones, under which the message is lost.
-ACCEPTS_STALE = "ClientDeduplicationTest"
+#: Classes. Most of their time they wait.
+AT_ONCE = 3
+#: ClientDeduplicationTest wants Pulsar's rule for an id between stored ones, under which the message is lost.
+POLICY = ("pulsar-accept-stale", "on")
 _OPTIONS = (
     "-Xmx512m",
     "-XX:TieredStopAtLevel=1",
@@ -71,12 +72,6 @@ def outcomes_in(log: Path, name: str, tests: list[str]) -> dict[str, bool]:
     return {f"{name}.{test}": words[test] == {"passed"} for test in tests}
 
 
-def accept_stale(cluster: Cluster, *, on: bool) -> None:
-    word = "on" if on else "off"
-    done = cluster.run("admin", "policy", "set", "cluster", "pulsar-accept-stale", word)
-    assert done.returncode == 0, done.stderr
-
-
 def main() -> int:
     only = parser(__doc__).parse_args().only
     with tempfile.TemporaryDirectory() as classes:
@@ -88,16 +83,16 @@ def main() -> int:
             kind, _, test = name.partition(".")
             by_class[kind].append(test)
 
+        def outcomes(kind: str, log: Path) -> dict[str, bool]:
+            tests = by_class[kind]
+            words = java.words("SuiteRunner", packages[f"{kind}.{tests[0]}"], *tests)
+            run_program(words, Path(classes), log, seconds=CLASS_S)
+            return outcomes_in(log, kind, tests)
+
         with door() as cluster:
-
-            def outcomes(kind: str, log: Path) -> dict[str, bool]:
-                tests = by_class[kind]
-                accept_stale(cluster, on=kind == ACCEPTS_STALE)
-                words = java.words("SuiteRunner", packages[f"{kind}.{tests[0]}"], *tests)
-                run_program(words, Path(classes), log, seconds=CLASS_S)
-                return outcomes_in(log, kind, tests)
-
-            return suite.run(list(by_class), outcomes)
+            done = cluster.run("admin", "policy", "set", "cluster", *POLICY)
+            assert done.returncode == 0, done.stderr
+            return suite.run(list(by_class), outcomes, at_once=AT_ONCE)
 
 
 if __name__ == "__main__":

@@ -11,7 +11,9 @@ import subprocess
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from itertools import count
 from pathlib import Path
 
 from oncelog.runtime.orphan_guard import guarded
@@ -51,15 +53,14 @@ class Suite:
     def _left_out(self, name: str) -> bool:
         return name in self._reasons or name.rpartition(".")[0] in self._reasons
 
-    def run(self, units: Sequence[str], outcomes_of: Callable[[str, Path], Mapping[str, bool]]) -> int:
-        """Run each unit, which is a test or several. outcomes_of: {test: whether it has passed} of a unit, with the
-        file for what it prints. Returns the exit status.
+    def run(self, units: Sequence[str], outcomes_of: "OutcomesOf", *, at_once: int = 1) -> int:
+        """Run each unit, which is a test or several, some at once. Returns the exit status.
 
         Some tests wait for a tenth of a second only, so a unit that fails gets a second attempt, when all have run.
         """
-        passed = self._attempt(units, outcomes_of, attempt=1)
+        passed = self._attempt(units, outcomes_of, at_once, attempt=1)
         again = [unit for unit, outcomes in passed.items() if not all(outcomes.values())]
-        passed |= self._attempt(again, outcomes_of, attempt=2)
+        passed |= self._attempt(again, outcomes_of, 1, attempt=2)
         tests = {name: good for outcomes in passed.values() for name, good in outcomes.items()}
         failed = [name for name, good in tests.items() if not good]
         left_out = sum(map(self._left_out, self._names))
@@ -70,16 +71,24 @@ class Suite:
         return 1 if failed or not tests else 0
 
     def _attempt(
-        self, units: Sequence[str], outcomes_of: Callable[[str, Path], Mapping[str, bool]], *, attempt: int
+        self, units: Sequence[str], outcomes_of: "OutcomesOf", at_once: int, *, attempt: int
     ) -> dict[str, Mapping[str, bool]]:
-        found = dict[str, Mapping[str, bool]]()
-        for number, unit in enumerate(units, 1):
+        ended = count(1)
+
+        def one(unit: str) -> Mapping[str, bool]:
             began = time.monotonic()
-            found[unit] = outcomes_of(unit, self._logs / f"{unit}-{attempt}.log")
-            failed = [name for name, good in found[unit].items() if not good]
+            outcomes = outcomes_of(unit, self._logs / f"{unit}-{attempt}.log")
+            failed = [name for name, good in outcomes.items() if not good]
             word = f"FAILED {', '.join(failed)}" if failed else "passed"
-            print(f"{number} of {len(units)}  {unit} {word}  {time.monotonic() - began:.1f} s", flush=True)
-        return found
+            print(f"{next(ended)} of {len(units)}  {unit} {word}  {time.monotonic() - began:.1f} s", flush=True)
+            return outcomes
+
+        with ThreadPoolExecutor(at_once) as threads:
+            return dict(zip(units, threads.map(one, units), strict=True))
+
+
+#: {test: whether it has passed} of a unit, with the file for what it prints.
+OutcomesOf = Callable[[str, Path], Mapping[str, bool]]
 
 
 def _reasons(path: Path) -> dict[str, str]:

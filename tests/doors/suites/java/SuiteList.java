@@ -34,9 +34,9 @@ public class SuiteList {
         boolean all = found.isAnnotationPresent(Test.class);
         for (Method method : found.getMethods()) {
             Test test = method.getAnnotation(Test.class);
-            boolean counts = test == null ? all && method.getDeclaringClass() == found : test.enabled();
-            // A class that is a test as a whole has also methods that provide arguments.
-            if (counts && method.getReturnType() == void.class) {
+            // A class that is a test as a whole also has methods that provide arguments.
+            boolean own = all && method.getDeclaringClass() == found && method.getReturnType() == void.class;
+            if (test == null ? own : test.enabled()) {
                 lines.add("#test " + name + " " + method.getName());
             }
         }
