@@ -91,9 +91,10 @@ async def listed_logs(asking: Asking, tenant: str, namespace: str) -> list[str]:
     every, partitioned = await all_topics(asking, tenant, namespace)
 
     async def count(name: str) -> int:
+        found = 0
         with passed_over():
-            return await partitions_of(asking, topic_path(name))
-        return 0
+            found = await partitions_of(asking, topic_path(name))
+        return found
 
     return logs_of(every, await each_of(partitioned, count))
 
