@@ -34,8 +34,8 @@ public class SuiteList {
         boolean all = found.isAnnotationPresent(Test.class);
         for (Method method : found.getMethods()) {
             Test test = method.getAnnotation(Test.class);
-            // A class that is a test as a whole also has methods that provide arguments.
-            boolean own = all && method.getDeclaringClass() == found && method.getReturnType() == void.class;
+            // A class that is a test as a whole also has methods that prepare tests, and others that provide arguments.
+            boolean own = all && method.getDeclaringClass() == found && method.getAnnotations().length == 0;
             if (test == null ? own : test.enabled()) {
                 lines.add("#test " + name + " " + method.getName());
             }
