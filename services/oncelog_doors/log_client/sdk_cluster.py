@@ -1,4 +1,5 @@
-"""A cluster through one client of the SDK, in the form that a door needs (`pulsar.ports.ClusterPort`).
+"""A cluster through one client of the SDK, in the forms that a door needs (`pulsar.ports.ClusterPort` and
+`rest.ports.LogPort`).
 
 The door's own role is a superuser. Each producer is opened on behalf of the role of its client, so the owner of the
 topic checks that role's rights, and the name belongs to it. Tokens are those of the log, checked with its key.
@@ -28,7 +29,7 @@ from oncelog_doors.core.pulsar.topic_lists import NamedTopic
 from oncelog_doors.core.shared.lookup_rights import may_create, require_creation
 from oncelog_doors.core.shared.reading_rights import require_right
 from oncelog_doors.core.shared.window_shares import WindowShares
-from oncelog_doors.log_client.client_policies import RulesOfTopic, policies_of
+from oncelog_doors.log_client.client_policies import PoliciesOfTopic, policies_of
 from oncelog_doors.log_client.client_producer import ClientProducer
 from oncelog_doors.log_client.log_consumer import LogConsumer, open_log_consumer
 from oncelog_doors.log_client.log_reader import LogReader, open_log_reader
@@ -37,6 +38,7 @@ from oncelog_doors.log_client.namespace_grants import Grants, NamespaceGrants
 from oncelog_doors.log_client.partitions import partitions_of
 from oncelog_doors.log_client.rights import Rights
 from oncelog_doors.log_client.stored_contents import StoredContents
+from oncelog_doors.log_client.topic_entries import TopicEntries
 from oncelog_doors.log_client.topic_schemas import TopicSchemas
 from oncelog_doors.pulsar.ports import ConsumerCallbacks, ProducerPort, ProvedCaller
 
@@ -60,6 +62,7 @@ class SdkCluster:
         self._grants = NamespaceGrants(self._ask_for_grants)
         self._windows = WindowShares(readers_bytes)
         self.schemas = TopicSchemas(client, self._grants)
+        self.entries = TopicEntries(client, self._grants, batch_bytes_max=batch_bytes_max)
         self._lists = NamespaceAnswers(self._ask_for_topics, keeps=False)
 
     @property
@@ -150,8 +153,8 @@ class SdkCluster:
                 raise ProducerBusy(message) from error
             producer = await opened("fence")
         tasks = network_of(self._client).background
-        rules = RulesOfTopic(partial(policies_of, self._client, topic))
-        return ClientProducer(producer, rules, StoredContents(self._client, str(topic), tasks), tasks)
+        policies = PoliciesOfTopic(partial(policies_of, self._client, topic))
+        return ClientProducer(producer, policies, StoredContents(self._client, str(topic), tasks), tasks)
 
     async def ensure_subscription(self, topic: TopicName, caller: Caller, name: str) -> None:
         creates = await Rights(caller, topic, self._grants).check(may_create=True)
@@ -177,8 +180,13 @@ class SdkCluster:
     ) -> LogConsumer:
         rights = Rights(caller, topic, self._grants)
         return await open_log_consumer(
-            self._client, rights, name, consumer_name, subscription, callbacks, self._windows, may_create=may_create
-        )
+            self._client, rights, name, consumer_name, subscription, callbacks, self._windows,
+            may_create=may_create, form=self.form_of_consumer(topic, name),
+        )  # fmt: skip
+
+    def form_of_consumer(self, topic: TopicName, name: str) -> Callable[..., LogConsumer]:
+        """name: of the subscription."""
+        return LogConsumer
 
 
 def _is_ours(token: int) -> bool:

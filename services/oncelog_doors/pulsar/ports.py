@@ -13,7 +13,7 @@ from oncelog.core.ids import Position, SeekEpoch, SequenceId
 from oncelog.core.names import NamespaceName, TopicName
 from oncelog_doors.core.pulsar.deliveries import Delivery, RawBatch
 from oncelog_doors.core.pulsar.message_ids import DeliveredId, Start
-from oncelog_doors.core.pulsar.schemas import Schema
+from oncelog_doors.core.pulsar.schemas import FoundSchema, Schema
 from oncelog_doors.core.pulsar.subscribing import Subscription
 from oncelog_doors.core.pulsar.topic_lists import NamedTopic
 from oncelog_doors.core.pulsar.verdicts import Ids, Rejected, Verdict
@@ -125,6 +125,10 @@ class ConsumerPort(Protocol):
     """One consumer of a subscription. It survives changes of the topic's owner by itself, with what it holds."""
 
     @property
+    def created(self) -> bool:
+        """Whether the subscription was created for this consumer."""
+
+    @property
     def active(self) -> bool:
         """Of exclusive and failover: whether it is the active consumer."""
 
@@ -148,6 +152,12 @@ class ConsumerPort(Protocol):
 
     def ack(self, ranges: Sequence[IndexRange], seek_epoch: SeekEpoch, then: Settled) -> None:
         """Acknowledge these messages. Raises nothing."""
+
+    async def acks_undecodable(self) -> bool:
+        """Whether messages that the client cannot decode are acknowledged. It waits while no service answers."""
+
+    async def is_paused(self) -> bool:
+        """Whether new messages are withheld because of the state of acknowledgements (PIP-299). Raises OncelogError."""
 
     def nack(self, ranges: Sequence[IndexRange], *, delay_ms: int) -> None:
         """Deliver these messages again, not before so many ms. Raises nothing."""
@@ -180,13 +190,6 @@ class ProvedCaller(NamedTuple):
     ends_in_ms: int | None = None
 
 
-class FoundSchema(NamedTuple):
-    """schema: as its client has sent it."""
-
-    version: bytes
-    schema: bytes
-
-
 class SchemasPort(Protocol):
     """The schemas of topics. The partitions of a topic have them together. All raise PermissionDenied, and
     OncelogError."""
@@ -195,8 +198,9 @@ class SchemasPort(Protocol):
         """The version of a schema, which is stored if it is new. Raises IncompatibleSchema, LimitReached,
         TopicNotFound."""
 
-    async def compare(self, topic: TopicName, caller: Caller, schema: Schema) -> None:
-        """Raises IncompatibleSchema if the topic has schemas of another type."""
+    async def compare(self, topic: TopicName, caller: Caller, schema: Schema) -> bytes | None:
+        """The version of a schema; None: the topic does not have it. Raises IncompatibleSchema if the topic has schemas
+        of another type."""
 
     async def find(self, topic: TopicName, caller: Caller, version: bytes | None) -> FoundSchema:
         """version: None: the newest. Raises NotFound."""

@@ -143,6 +143,12 @@ class RecentBatches(Sequence[RecentBatch]):
                 unit,
             )
 
+    def spans(self) -> Iterator[tuple[SequenceId, SequenceId]]:
+        """The first and the last id of each batch."""
+        if isinstance(self._data, bytes):
+            return ((batch.first, batch.last) for batch in _unpack(self._data))
+        return ((first, last) for first, last, *_ in _RECORD.iter_unpack(bytes(self._data)))
+
     @overload
     def __getitem__(self, index: int) -> RecentBatch: ...
     @overload
