@@ -90,13 +90,14 @@ async def listed_logs(asking: Asking, tenant: str, namespace: str) -> list[str]:
     """As Pulsar lists the topics of a namespace."""
     every, partitioned = await all_topics(asking, tenant, namespace)
 
-    async def count(name: str) -> int:
-        found = 0
-        with passed_over():
-            found = await partitions_of(asking, topic_path(name))
-        return found
+    counts = dict.fromkeys(partitioned, 0)
 
-    return logs_of(every, await each_of(partitioned, count))
+    async def ask(name: str) -> None:
+        with passed_over():
+            counts[name] = await partitions_of(asking, topic_path(name))
+
+    await each_of(partitioned, ask)
+    return logs_of(every, counts)
 
 
 async def partitions_of(asking: Asking, place: str) -> int:
