@@ -461,7 +461,7 @@ PROOFS: tuple[Proof, ...] = (
             "doors/proof/test_pulsar_rule.py",
         ),
         words=("make", "--no-print-directory", "pulsar-proof"),
-        seconds=300.0,
+        seconds=600.0,
     ),
     Proof(
         "new-seeds",
