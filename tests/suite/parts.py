@@ -159,7 +159,14 @@ PARTS: tuple[Part, ...] = (
     Part("cluster/storage", ("cluster/storage",), 75.0),
     Part(
         "doors",
-        ("doors/core", "doors/pulsar", "doors/rest", "doors/proof", "doors/clients/test_python_client.py"),
+        (
+            "doors/core",
+            "doors/kafka",
+            "doors/pulsar",
+            "doors/rest",
+            "doors/proof",
+            "doors/clients/test_python_client.py",
+        ),
         30.0,
         True,
     ),
