@@ -4,6 +4,7 @@ import logging
 import ssl
 from collections.abc import Mapping
 from contextlib import AsyncExitStack
+from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 from uuid import uuid4
@@ -20,15 +21,16 @@ from oncelog.runtime.process import Shutdown
 from oncelog.runtime.security import Security
 from oncelog.runtime.settings import DoorSettings, variable
 from oncelog.runtime.telemetry import Telemetry
+from oncelog_doors.connections.listener import Listener
+from oncelog_doors.connections.ports import LoopTimers
 from oncelog_doors.core.pulsar.send_budget import SendBudget, SendLimits
 from oncelog_doors.core.pulsar.sends import Sends
 from oncelog_doors.core.shared.admissions import AdmissionLimits, Admissions
 from oncelog_doors.log_client.forwarded_rest import ForwardedRest
 from oncelog_doors.log_client.sdk_cluster import SdkCluster
 from oncelog_doors.metrics import observe
-from oncelog_doors.pulsar.door import PulsarDoor
+from oncelog_doors.pulsar.connection import Connection
 from oncelog_doors.pulsar.home import Home
-from oncelog_doors.pulsar.ports import LoopTimers
 
 logger = logging.getLogger(__name__)
 
@@ -75,7 +77,7 @@ class DoorProcess:
             )
             home = _home(settings, cluster, self._sends)
             observe(telemetry, home)
-            door = PulsarDoor(home)
+            door = Listener(home, partial(Connection, home))
             stack.push_async_callback(door.close)
             serving = await _listen(door, settings, security)
             serving |= await _serve_rest(stack, settings, security, serving)
@@ -130,7 +132,7 @@ def _home(settings: DoorSettings, cluster: SdkCluster, sends: type[Sends]) -> Ho
     )
 
 
-async def _listen(door: PulsarDoor, settings: DoorSettings, security: Security) -> dict[str, str]:
+async def _listen(door: Listener, settings: DoorSettings, security: Security) -> dict[str, str]:
     """{scheme: host:port}. Raises InvalidArgument."""
     contexts: dict[str, tuple[str, ssl.SSLContext | None]] = {}
     if settings.pulsar_address:

@@ -21,6 +21,7 @@ from oncelog.core.formats.client_token import decode_token
 from oncelog.core.names import NamespaceName, TopicName, check_part
 from oncelog.runtime.security import Security
 from oncelog.runtime.tokens import SCHEME
+from oncelog_doors.connections.ports import ProvedCaller
 from oncelog_doors.core.pulsar.message_ids import Start
 from oncelog_doors.core.pulsar.openings import NO_TOKEN
 from oncelog_doors.core.pulsar.subscribing import Subscription
@@ -37,7 +38,7 @@ from oncelog_doors.log_client.namespace_grants import Grants, NamespaceGrants
 from oncelog_doors.log_client.rights import Rights
 from oncelog_doors.log_client.stored_contents import StoredContents
 from oncelog_doors.log_client.topic_schemas import TopicSchemas
-from oncelog_doors.pulsar.ports import ConsumerCallbacks, ProducerPort, ProvedCaller
+from oncelog_doors.pulsar.ports import ConsumerCallbacks, ProducerPort
 
 READERS_BYTES = 256 * 1024 * 1024
 #: Of reading the rights of a namespace. Clients wait 30 s for a look-up, and repeat it.
