@@ -8,8 +8,9 @@ from oncelog.client.consuming.acknowledging import AckFuture
 from oncelog.client.consuming.consumer import AsyncConsumer
 from oncelog.client.consuming.consumer_driver import ConsumerDriver
 from oncelog.client.consuming.subscribing import consumer_settings
+from oncelog.client.values.consumer_batch import ConsumerBatch
 from oncelog.client.values.corruption import OnCorrupt
-from oncelog.client.values.messages import ConsumerBatch, Message
+from oncelog.client.values.messages import Message
 from oncelog.core.acks.changes import IndexRange
 from oncelog.core.ids import Generation, SeekEpoch
 from oncelog.core.names import TopicName, dead_letter_topic

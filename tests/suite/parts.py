@@ -464,6 +464,7 @@ PROOFS: tuple[Proof, ...] = (
             "doors/proof/test_fault_proxy.py",
             "doors/proof/test_proof_command.py",
             "doors/proof/test_proof_table.py",
+            "doors/proof/test_pulsar_cursor.py",
             "doors/proof/test_pulsar_rule.py",
         ),
         words=("make", "--no-print-directory", "pulsar-proof"),

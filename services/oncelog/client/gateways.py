@@ -21,13 +21,22 @@ from oncelog.client.producing.packed_producer import PackedProducer
 from oncelog.client.producing.sender import PENDING_SLACK_BYTES
 from oncelog.client.reading.entry_reader import EntryReader
 from oncelog.client.subscription_calls import SubscriptionRest
-from oncelog.client.values.arguments import CONFLICTS, check_seconds, check_type, choice, integer
+from oncelog.client.values.arguments import CONFLICTS, MODES, check_seconds, check_type, choice, integer
 from oncelog.client.values.whole_entries import EntryStart, WholeEntry
 from oncelog.core.access import Caller
 from oncelog.core.errors import InvalidArgument
 from oncelog.core.formats.client_token import decode_token
+from oncelog.core.formats.entry import SequenceMode
 from oncelog.core.formats.opening import GatewayClient
-from oncelog.core.ids import Position
+from oncelog.core.ids import (
+    INSTANCE_ID_BYTES,
+    NO_INSTANCE,
+    NO_SEQUENCE,
+    SEQUENCE_ID_MAX,
+    InstanceId,
+    Position,
+    SequenceId,
+)
 from oncelog.core.names import check_producer_name, parse_topic
 from oncelog.core.sdk.producer.opening import ProducerSettings
 from oncelog.rpc.codecs.metadata_codec import TOPICS
@@ -58,6 +67,7 @@ __all__ = [
 
 PENDING_BYTES_MAX = 16 * 1024 * 1024
 _EPOCH_MAX = 2**64 - 1
+_MODES = {**MODES, "epoched": SequenceMode.EPOCHED}
 NO_CALLBACKS = EntryConsumerCallbacks()
 #: Of a question about a subscription, and of its deletion.
 SUBSCRIPTION_CALL_MS = 30_000
@@ -70,6 +80,9 @@ async def create_packed_producer(
     producer_name: str | None = None,
     token: int = 0,
     epoch: int | None = None,
+    sequence_mode: Literal["monotonic", "contiguous", "epoched"] = "monotonic",
+    instance_id: bytes | None = None,
+    initial_mark: int = NO_SEQUENCE,
     on_behalf_of: Caller | None = None,
     on_conflict: Literal["fence", "refuse"] = "refuse",
     wanted: Callable[[], None] | None = None,
@@ -86,6 +99,11 @@ async def create_packed_producer(
             another topic or producer under the same names counts as none.
         epoch: higher than that of each earlier opening of this client; 0 to 2**64 - 1. None: the client does not count
             them, so the later opening wins.
+        sequence_mode: "epoched" is for clients of Kafka (`core.formats.epoched_ids`): the name begins with `kafka/`.
+        instance_id: of a client that presents no token, 16 bytes, the same from each gateway. The first opening of the
+            name has an entry of the log, and each later one goes on with that grant. It ends the session before it as
+            superseded, if its epoch is another one: give each opening an epoch of its own, in any order.
+        initial_mark: of a new name: ids up to it count as taken; -1: none.
         on_behalf_of: for superusers: the caller whose rights are checked, and whose role owns the name.
         on_conflict: of a new instance. "refuse": ProducerBusy while another client holds the name. Is that the client
             of a gateway, the gateway is asked whether it is there; no answer in 8 s means that it is gone. "fence": the
@@ -100,7 +118,7 @@ async def create_packed_producer(
             the cluster has a lower level than 9, which knows clients of gateways.
         ProducerFenced: the token is of an earlier generation, or the epoch is not above that of the client's session.
         ProducerBusy: see on_conflict.
-        ModeMismatch: the name is bound to contiguous sequence ids.
+        ModeMismatch: the name is bound to another sequence mode.
         TopicNotFound, PermissionDenied, ClientClosed, DeadlineExceeded: as `create_producer`.
     """
     network = network_of(client)
@@ -112,11 +130,19 @@ async def create_packed_producer(
         raise InvalidArgument(f"wanted must be a function, not {type(wanted).__name__}", field="wanted")
     if epoch is not None:
         epoch = integer("epoch", epoch, 0, _EPOCH_MAX)
+    if instance_id is not None:
+        check_type("instance_id", instance_id, bytes, "bytes")
+        if len(instance_id) != INSTANCE_ID_BYTES or not any(instance_id) or epoch is None or token:
+            message = f"instance_id is {INSTANCE_ID_BYTES} bytes, not all zero, with an epoch and without a token"
+            raise InvalidArgument(message, field="instance_id", limit=INSTANCE_ID_BYTES)
     if on_behalf_of is not None:
         check_type("on_behalf_of", on_behalf_of, Caller, "a Caller")
     pending_bytes_max = integer("pending_bytes_max", pending_bytes_max, 1, 1 << 40)
     settings = ProducerSettings(
         name=None if producer_name is None else check_producer_name(producer_name),
+        mode=choice("sequence_mode", _MODES, sequence_mode),
+        initial_mark=SequenceId(integer("initial_mark", initial_mark, NO_SEQUENCE, SEQUENCE_ID_MAX - 1)),
+        instance_id=NO_INSTANCE if instance_id is None else InstanceId(instance_id),
         on_conflict=choice("on_conflict", CONFLICTS, on_conflict),
         pending_bytes_max=pending_bytes_max + PENDING_SLACK_BYTES,
         on_behalf_of=on_behalf_of,

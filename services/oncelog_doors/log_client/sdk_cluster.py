@@ -29,7 +29,7 @@ from oncelog_doors.core.pulsar.topic_lists import NamedTopic
 from oncelog_doors.core.shared.lookup_rights import may_create, require_creation
 from oncelog_doors.core.shared.reading_rights import require_right
 from oncelog_doors.core.shared.window_shares import WindowShares
-from oncelog_doors.log_client.client_policies import RulesOfTopic, policies_of
+from oncelog_doors.log_client.client_policies import PoliciesOfTopic, policies_of
 from oncelog_doors.log_client.client_producer import ClientProducer
 from oncelog_doors.log_client.log_consumer import LogConsumer, open_log_consumer
 from oncelog_doors.log_client.log_reader import LogReader, open_log_reader
@@ -149,8 +149,8 @@ class SdkCluster:
                 raise ProducerBusy(message) from error
             producer = await opened("fence")
         tasks = network_of(self._client).background
-        rules = RulesOfTopic(partial(policies_of, self._client, topic))
-        return ClientProducer(producer, rules, StoredContents(self._client, str(topic), tasks), tasks)
+        policies = PoliciesOfTopic(partial(policies_of, self._client, topic))
+        return ClientProducer(producer, policies, StoredContents(self._client, str(topic), tasks), tasks)
 
     async def ensure_subscription(self, topic: TopicName, caller: Caller, name: str) -> None:
         creates = await Rights(caller, topic, self._grants).check(may_create=True)
@@ -176,8 +176,13 @@ class SdkCluster:
     ) -> LogConsumer:
         rights = Rights(caller, topic, self._grants)
         return await open_log_consumer(
-            self._client, rights, name, consumer_name, subscription, callbacks, self._windows, may_create=may_create
-        )
+            self._client, rights, name, consumer_name, subscription, callbacks, self._windows,
+            may_create=may_create, form=self.form_of_consumer(topic, name),
+        )  # fmt: skip
+
+    def form_of_consumer(self, topic: TopicName, name: str) -> Callable[..., LogConsumer]:
+        """name: of the subscription."""
+        return LogConsumer
 
 
 def _is_ours(token: int) -> bool:

@@ -2,10 +2,12 @@
 
 The topics have deduplication switched off, so the log stores what it is given. A producer is admitted as Pulsar's
 broker does it: no token, no generation; while the holder of a name answers, another one is busy. Answers leave at once,
-in any order, and a batch about which the rule knows nothing gets PersistenceError.
+in any order, and a batch about which the rule knows nothing gets PersistenceError. `pulsar_consumer` has the
+acknowledgements.
 """
 
 import asyncio
+from collections import defaultdict
 from collections.abc import Callable, Coroutine
 from functools import partial
 from struct import Struct
@@ -24,7 +26,9 @@ from oncelog_doors.core.pulsar.sends import SendEffect, Sends, WriteReceipt, Wri
 from oncelog_doors.core.pulsar.server_errors import Refusal, ServerError
 from oncelog_doors.core.pulsar.verdicts import Accepted, Ids, Rejected, Verdict
 from oncelog_doors.log_client.client_entries import packed
+from oncelog_doors.log_client.log_consumer import LogConsumer
 from oncelog_doors.log_client.sdk_cluster import SdkCluster
+from oncelog_doors.proof.pulsar_consumer import PulsarConsumer, PulsarSubscription
 from oncelog_doors.proof.pulsar_rule import Finding, PulsarMarks
 from oncelog_doors.pulsar.ports import Decided, ProducerPort
 
@@ -63,11 +67,15 @@ class PulsarSends(Sends):
 
 
 class PulsarCluster(SdkCluster):
-    """Producers as Pulsar has them, for one door. Its readers are those of every door."""
+    """Producers and consumers as Pulsar has them, for one door. Its readers are those of every door."""
 
     def __init__(self, *arguments: object, **options: object) -> None:
         super().__init__(*arguments, **options)  # type: ignore[arg-type]
         self._topics: dict[TopicName, asyncio.Task[PulsarTopic]] = {}
+        self._subscriptions: defaultdict[tuple[TopicName, str], PulsarSubscription] = defaultdict(PulsarSubscription)
+
+    def form_of_consumer(self, topic: TopicName, name: str) -> Callable[..., LogConsumer]:
+        return partial(PulsarConsumer, self._subscriptions[topic, name])
 
     async def open_producer(
         self,

@@ -124,6 +124,10 @@ class ConsumerPort(Protocol):
     """One consumer of a subscription. It survives changes of the topic's owner by itself, with what it holds."""
 
     @property
+    def created(self) -> bool:
+        """Whether the subscription was created for this consumer."""
+
+    @property
     def active(self) -> bool:
         """Of exclusive and failover: whether it is the active consumer."""
 
@@ -147,6 +151,12 @@ class ConsumerPort(Protocol):
 
     def ack(self, ranges: Sequence[IndexRange], seek_epoch: SeekEpoch, then: Settled) -> None:
         """Acknowledge these messages. Raises nothing."""
+
+    async def acks_undecodable(self) -> bool:
+        """Whether messages that the client cannot decode are acknowledged. It waits while no service answers."""
+
+    async def is_paused(self) -> bool:
+        """Whether new messages are withheld because of the state of acknowledgements (PIP-299). Raises OncelogError."""
 
     def nack(self, ranges: Sequence[IndexRange], *, delay_ms: int) -> None:
         """Deliver these messages again, not before so many ms. Raises nothing."""

@@ -9,7 +9,7 @@ producer that is not open, or that takes nothing any more, a SEND is ignored: th
 
 import asyncio
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, NamedTuple, Protocol, assert_never
 
@@ -39,6 +39,8 @@ from oncelog_doors.wire.pulsar_commands_pb2 import Command, Send
 
 #: Above it an entry is checked in another thread: a checksum and a decompression would delay all other clients.
 CHECKED_HERE_BYTES_MAX = 64 * 1024
+#: Entries that wait are checked together up to this: about a frame to the owner. The first one may be larger.
+CHECKED_TOGETHER_BYTES_MAX = 1024 * 1024
 
 
 class Surroundings(Protocol):
@@ -200,16 +202,29 @@ class ProducerSlot:
             )
 
     async def _hand_over_slowly(self, port: ProducerPort) -> None:
+        """What waits is checked together, and so it goes to the owner together: a frame for each batch costs it more
+        than the batch."""
         while self._queue:
-            first = self._queue[0]
-            check = partial(port.prepare, first.entry, first.ids, first.message_count)
-            large = len(first.entry) > CHECKED_HERE_BYTES_MAX
-            prepared = await asyncio.to_thread(check) if large else check()
-            await port.room(len(first.entry))
-            if not self._queue:  # the producer was closed meanwhile
-                break
-            self._give(port, self._queue.popleft(), prepared)
+            together = self._next_ones()
+            check = partial(_prepared, port, together)
+            large = sum(len(each.entry) for each in together) > CHECKED_HERE_BYTES_MAX
+            for each, prepared in zip(together, await asyncio.to_thread(check) if large else check(), strict=True):
+                await port.room(len(each.entry))
+                if not self._queue:  # the producer was closed meanwhile
+                    break
+                self._give(port, self._queue.popleft(), prepared)
         self._handing = False
+
+    def _next_ones(self) -> list[_Queued]:
+        """The first SENDs of the queue, as many as are checked together."""
+        found: list[_Queued] = []
+        size = 0
+        for each in self._queue:
+            if found and size + len(each.entry) > CHECKED_TOGETHER_BYTES_MAX:
+                break
+            found.append(each)
+            size += len(each.entry)
+        return found
 
     def _give(self, port: ProducerPort, taken: _Queued, prepared: Any | Rejected) -> None:
         if isinstance(prepared, Rejected):
@@ -320,6 +335,10 @@ class ProducerSlot:
 
     def _addressee(self, token: int) -> Any:
         return addressee(str(self.topic), token, self.key.connection, self.producer_id)
+
+
+def _prepared(port: ProducerPort, together: Sequence[_Queued]) -> list[Any | Rejected]:
+    return [port.prepare(each.entry, each.ids, each.message_count) for each in together]
 
 
 def _rejection(sent: Send, ids: Ids) -> Rejected | None:

@@ -214,6 +214,11 @@ def ack_response(consumer_id: int, request_id: int, refusal: Refusal | None = No
     return command(ack_response=made)
 
 
+def no_stats(request_id: int, refusal: Refusal) -> pb.Command:
+    message = without_error_names(refusal.sentence)
+    return command(consumer_stats=pb.ConsumerStats(request_id=request_id, error=refusal.code, message=message))
+
+
 def not_open(consumer_id: int) -> Refusal:
     """Of a request for a consumer that the connection does not have."""
     sentence = f"consumer {consumer_id} is not open on this connection: subscribe first"

@@ -19,7 +19,7 @@ import pyarrow as pa
 
 from oncelog.client.values.messages import StoredBatch
 from oncelog.core.errors import CorruptEntry, InvalidBatch
-from oncelog.core.formats.batch import BatchHeader, Buffer, PayloadFormat, decode_ids, deltas_of, payload_of
+from oncelog.core.formats.batch import AS_IT_CAME, BatchHeader, Buffer, PayloadFormat, decode_ids, deltas_of, payload_of
 from oncelog.core.formats.batch_check import check_columns
 from oncelog.core.formats.columns import (
     COLUMN_HEADER_BYTES,
@@ -121,7 +121,7 @@ def entry_slice(
         return EntrySlice(found, low, high, {})
     try:
         columns = _columns_of(batch, payload_of(batch, body))
-        if check and batch.payload_format != PayloadFormat.PULSAR:
+        if check and batch.payload_format not in AS_IT_CAME:
             check_columns(columns, batch.count)
         return EntrySlice(found, low, high, columns)
     except InvalidBatch as error:

@@ -217,6 +217,8 @@ LIES: list[tuple[str, str, Callable[[], bytes]]] = [
     ("a message without a size", "payload_size", lambda: one_batch(b"\0\0\0\0", 1)),
     ("a message with a negative size", "payload_size", lambda: one_batch(b"\0\0\0\x0b\x18" + b"\xff" * 9 + b"\1", 1)),
     ("a value beyond the batch", "payload_size", lambda: one_batch(b"\0\0\0\2\x18\x05abcd", 1)),
+    ("a value of an id beyond the batch", "payload_size", lambda: one_batch(b"\0\0\0\4\x18\5\x40\1abcd", 1, first=1)),
+    ("a compacted message with an id", "compacted_out", lambda: one_batch(b"\0\0\0\6\x18\1\x20\1\x40\1v", 1, first=1)),
     ("a message that was compacted", "compacted_out", lambda: one_batch(b"\0\0\0\4\x18\0\x20\1", 1)),
     ("ids that descend", "sequence_id", lambda: one_batch(inner(numbered([1, 0])), 2)),
     ("an id twice", "sequence_id", lambda: one_batch(inner(numbered([0, 0, 2])), 3)),

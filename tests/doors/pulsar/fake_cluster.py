@@ -48,7 +48,8 @@ class Name:
 
 @dataclass
 class FakeTopic:
-    """takes: False: what is given waits, and so does an opening. incarnation: of the topic, if it is made again."""
+    """takes: False: what is given waits, and so does an opening. incarnation: of the topic, if it is made again.
+    together: how many batches were given in each step of the event loop."""
 
     takes: bool = True
     room: int = 1 << 40
@@ -59,6 +60,19 @@ class FakeTopic:
     names: dict[str, Name] = field(default_factory=dict)
     entries: list[Prepared] = field(default_factory=list)
     waiting: list[tuple["FakeProducer", Prepared, Decided]] = field(default_factory=list)
+    together: list[int] = field(default_factory=list)
+    _in_step: bool = False
+
+    def given(self) -> None:
+        """One batch more."""
+        if not self._in_step:
+            self._in_step = True
+            self.together.append(0)
+            asyncio.get_running_loop().call_soon(self._step_ended)
+        self.together[-1] += 1
+
+    def _step_ended(self) -> None:
+        self._in_step = False
 
     def take(self) -> None:
         """Take what waits, and all that comes."""
@@ -99,6 +113,7 @@ class FakeProducer:
             self.topic.has_more_room.clear()
 
     def give(self, prepared: Prepared, decided: Decided) -> None:
+        self.topic.given()
         if self.end.done():
             decided(None)
         elif self.topic.takes:

@@ -16,7 +16,7 @@ from oncelog.cli.running import Interrupt, run_command
 if TYPE_CHECKING:
     from oncelog.cli.read.told import WaitingHint
     from oncelog.client.consuming.consumer import AsyncConsumer
-    from oncelog.client.values.messages import ConsumerBatch
+    from oncelog.client.values.consumer_batch import ConsumerBatch
 
 #: Messages that are printed and acknowledged together.
 _BATCH_MESSAGES = 1_000

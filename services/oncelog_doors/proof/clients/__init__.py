@@ -5,4 +5,11 @@ URL TOPIC as arguments, then lines on standard input; values and tags have no sp
 open NAME COUNT TIMEOUT_MS   a producer; so many messages to a batch, 1: none       opened LAST | error WHAT
 send TAG ID VALUE            without waiting; ID -: the library counts              sent TAG PLACE | failed TAG WHAT
 read                         the whole topic, with a Reader                         read VALUE ...
+consume QUEUE                a shared consumer from the first message on; so many
+                             messages wait in the library                           consuming | error WHAT
+receive MS VALUE ...         until these have come, or none comes for so long;
+                             MS 0: no limit                                         received VALUE ...
+acknowledge VALUE ...        received messages, one after the other, each with a
+                             receipt if the library has them                        acknowledged | error WHAT
+close                        the consumer                                           closed
 """
