@@ -19,6 +19,10 @@ class Listener:
         self._home, self._connect = home, connect
         self._servers: list[asyncio.Server] = []
 
+    def __len__(self) -> int:
+        """Open connections."""
+        return len(self._home.connections)
+
     async def listen(self, host: str, port: int, tls: ssl.SSLContext | None = None) -> int:
         """Accept connections; port 0 takes a free one. Returns the port. Raises OSError."""
         loop = asyncio.get_running_loop()

@@ -18,9 +18,9 @@ from struct import Struct
 from typing import Any
 
 from oncelog.core.errors import InvalidArgument
+from oncelog_doors.connections.received import Buffer
 from oncelog_doors.wire.kafka_tables import REQUESTS, RESPONSES, Field
 
-Buffer = bytes | bytearray | memoryview
 Body = dict[str, Any]
 
 TEXT_BYTES_MAX = 32 * 1024

@@ -16,6 +16,7 @@ from oncelog.core.access import UNCHECKED, Caller
 from oncelog.core.errors import InvalidArgument, OncelogError
 from oncelog_doors.connections.connection import CONNECT_MS, ClientConnection
 from oncelog_doors.connections.ports import ProvedCaller
+from oncelog_doors.connections.received import Buffer
 from oncelog_doors.core.pulsar.connecting import Admitted, Connect, admission, message_bytes_max, token_of
 from oncelog_doors.core.pulsar.families import ClientFamily, family_of
 from oncelog_doors.core.pulsar.liveness import Drop, Liveness, LivenessEffect, SayAlive, WritePing
@@ -27,7 +28,6 @@ from oncelog_doors.pulsar import replies
 from oncelog_doors.pulsar.commands import command
 from oncelog_doors.pulsar.consumers import Consumers
 from oncelog_doors.pulsar.frames import (
-    Buffer,
     Frame,
     FrameReader,
     frame_of,

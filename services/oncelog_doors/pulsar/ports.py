@@ -14,8 +14,8 @@ from oncelog_doors.core.pulsar.deliveries import Delivery, RawBatch
 from oncelog_doors.core.pulsar.message_ids import DeliveredId, Start
 from oncelog_doors.core.pulsar.schemas import Schema
 from oncelog_doors.core.pulsar.subscribing import Subscription
-from oncelog_doors.core.pulsar.topic_lists import NamedTopic
 from oncelog_doors.core.pulsar.verdicts import Ids, Rejected, Verdict
+from oncelog_doors.core.shared.named_topics import NamedTopic
 
 #: Called once, on the event loop. None: the producer has ended, and nothing is known of the batch.
 Decided = Callable[[Verdict | None], None]
