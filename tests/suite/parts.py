@@ -177,6 +177,8 @@ PARTS: tuple[Part, ...] = (
             "doors/clients/test_file_through_kills.py",
             "doors/clients/test_proof_rows.py",
             "doors/clients/test_python_consumers.py",
+            "doors/clients/test_kafka_clients.py",
+            "doors/clients/test_kafka_through_faults.py",
         ),
         75.0,
     ),

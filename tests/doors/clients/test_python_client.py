@@ -16,7 +16,7 @@ import pytest
 
 from oncelog_doors.connections.listener import Listener
 from oncelog_doors.connections.ports import LoopTimers
-from oncelog_doors.core.pulsar.topic_lists import NamedTopic
+from oncelog_doors.core.shared.named_topics import NamedTopic
 from oncelog_doors.pulsar.connection import Connection
 from oncelog_doors.pulsar.home import Home
 from tests.cluster.until import until

@@ -12,7 +12,7 @@ from oncelog_doors.kafka.codec import Body
 from oncelog_doors.kafka.fetching import IDLE_MS, PARTITIONS_MAX
 from oncelog_doors.kafka.partition_reads import END_AGE_MS
 from tests.cluster.until import until
-from tests.doors.core.kafka.client_batches import batch_of, numbered
+from tests.doors.kafka.client_batches import batch_of, numbered
 from tests.doors.kafka.fake_cluster import FakeCluster
 from tests.doors.kafka.raw_client import DEADLINE_S, RawClient, kafka_world, raw_client
 

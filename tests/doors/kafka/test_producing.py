@@ -16,7 +16,7 @@ from oncelog_doors.kafka.producers import IDLE_MS
 from oncelog_doors.kafka.producing import ANSWER_MS_MAX
 from tests.cluster.until import until
 from tests.core.kafka_batches import GZIP
-from tests.doors.core.kafka.client_batches import batch_of, numbered
+from tests.doors.kafka.client_batches import batch_of, numbered
 from tests.doors.kafka.fake_cluster import FakeCluster, FakeLog, FakeProducer
 from tests.doors.kafka.raw_client import DEADLINE_S, KafkaWorld, RawClient, kafka_world, raw_client
 

@@ -11,8 +11,8 @@ from oncelog_doors.core.kafka.record_batches import zigzag
 from oncelog_doors.core.kafka.stored_entries import TimedOffset, first_at, records_of
 from oncelog_doors.core.pulsar.deliveries import RawBatch
 from tests.core.kafka_batches import CODECS, SNAPPY, as_batch
-from tests.doors.core.kafka.client_batches import Sent, batch_of, numbered
 from tests.doors.core.pulsar.stored_batches import PUBLISHED_MS, columns, stored
+from tests.doors.kafka.client_batches import Sent, batch_of, numbered
 
 with warnings.catch_warnings():
     # Of importlib.resources, where kafka-python reads its definitions.
