@@ -26,7 +26,7 @@ WIRES = $(sort $(patsubst proto/%/,%,$(dir $(PROTOS))))
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup proto guarantees lint measure format test test-core test-doors test-effects test-spark test-lab test-changed test-steady proofs sim demo spark-proof jobs-proof fault-proof effects-proof effects-comparison copier-proof pulsar-java-proof pulsar-go-proof pulsar-suites-proof pulsar-proof verdicts-proof upgrade-proof retention-proof ledgers-proof records-proof console-proof smoke smoke-storage smoke-spark chaos bench images dist lock clean tools tools-java how-long
+.PHONY: help setup proto kafka-tables guarantees lint measure format test test-core test-doors test-effects test-spark test-lab test-changed test-steady proofs sim demo spark-proof jobs-proof fault-proof effects-proof effects-comparison copier-proof pulsar-java-proof pulsar-go-proof pulsar-suites-proof pulsar-proof verdicts-proof upgrade-proof retention-proof ledgers-proof records-proof console-proof smoke smoke-storage smoke-spark chaos bench images dist lock clean tools tools-java how-long
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "make %-13s %s\n", $$1, $$2}'
@@ -44,6 +44,10 @@ $(STAMP): requirements.lock pyproject.toml
 proto: $(STAMP) ## generate services/*/wire from proto/ (OUT=dir: elsewhere)
 	@for wire in $(WIRES); do mkdir -p $(or $(OUT),services)/$$wire && rm -f $(or $(OUT),services)/$$wire/*_pb2* || exit 1; done
 	PATH=$(CURDIR)/$(BIN):$$PATH $(BIN)/python -m grpc_tools.protoc -I proto --python_out=$(or $(OUT),services) --mypy_out=quiet:$(or $(OUT),services) $(PROTOS)
+
+kafka-tables: $(STAMP) ## generate the tables of Kafka's messages from the definitions that kafka-python has
+	$(BIN)/python -m tests.suite.kafka_tables > .venv/kafka_tables.py
+	mv .venv/kafka_tables.py services/oncelog_doors/wire/kafka_tables.py
 
 guarantees: $(STAMP) ## generate tests/GUARANTEES.md from the tests' markers and the planted bugs
 	$(BIN)/python -m tests.tidy.guarantees

@@ -6,7 +6,7 @@ its openings is the later one is in the epoch. `core.publishing.client_order` ha
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from oncelog.client.client import AsyncClient, network_of
 from oncelog.client.consuming.entry_consumer import (
@@ -16,10 +16,12 @@ from oncelog.client.consuming.entry_consumer import (
     EntryConsumerCallbacks,
 )
 from oncelog.client.consuming.subscribing import SubscriptionTypeName, consumer_settings
+from oncelog.client.network.start_position import ask_index
 from oncelog.client.producing.packed_entries import PackedCallback, PackedEntry, PackedResult
 from oncelog.client.producing.packed_producer import PackedProducer
 from oncelog.client.producing.sender import PENDING_SLACK_BYTES
 from oncelog.client.reading.entry_reader import EntryReader
+from oncelog.client.reading.log_reader import last_message
 from oncelog.client.subscription_calls import SubscriptionRest
 from oncelog.client.values.arguments import CONFLICTS, MODES, check_seconds, check_type, choice, integer
 from oncelog.client.values.whole_entries import EntryStart, WholeEntry
@@ -40,7 +42,7 @@ from oncelog.core.ids import (
 from oncelog.core.names import check_producer_name, parse_topic
 from oncelog.core.sdk.producer.opening import ProducerSettings
 from oncelog.rpc.codecs.metadata_codec import TOPICS
-from oncelog.rpc.codecs.reader_codec import StartEdge, StartMessage, StartTime
+from oncelog.rpc.codecs.reader_codec import StartEdge, StartIndex, StartMessage, StartTime
 from oncelog.wire.metadata_pb2 import TopicsRequest
 
 __all__ = [
@@ -50,16 +52,20 @@ __all__ = [
     "EntryConsumerCallbacks",
     "EntryReader",
     "EntryStart",
+    "LogBounds",
     "PackedCallback",
     "PackedEntry",
     "PackedProducer",
     "PackedResult",
     "StartEdge",
+    "StartIndex",
     "StartMessage",
     "StartTime",
     "SubscriptionTypeName",
     "WholeEntry",
+    "bounds_of",
     "create_packed_producer",
+    "index_at",
     "open_entry_consumer",
     "open_entry_reader",
     "topics_of",
@@ -180,6 +186,36 @@ async def open_entry_reader(
     reader = EntryReader(parse_topic(topic), network, timeout_ms=timeout_ms, window_bytes=window_bytes)
     await reader.open(start, create=create)
     return reader
+
+
+class LogBounds(NamedTuple):
+    """Of a topic without partitions, or of one partition. first: the index of the first message that is kept. end: the
+    index behind the last message; every message that was acknowledged before the call is in front of it."""
+
+    first: int
+    end: int
+
+
+async def bounds_of(client: AsyncClient, topic: str, *, timeout_ms: int) -> LogBounds:
+    """Creates no topic. Raises TopicNotFound, InvalidName, another fatal error, or DeadlineExceeded with the last
+    retriable reason."""
+    network = network_of(client)
+    network.check_open()
+    name, what = parse_topic(topic), f"the first message of {topic}"
+    first = await ask_index(network, name, StartEdge.EARLIEST, timeout_ms=timeout_ms, create=False, what=what)
+    last = await last_message(network, name, timeout_ms=timeout_ms)
+    # Everything in front of the end may have been trimmed since the first question.
+    return LogBounds(min(first.first_index, last.next_index), last.next_index)
+
+
+async def index_at(client: AsyncClient, topic: str, place: StartMessage | StartTime, *, timeout_ms: int) -> int:
+    """The index of a message that is stored, or of the first one behind a time; the end if there is none. Creates no
+    topic. Raises as `bounds_of`, and the errors of a read of this place."""
+    network = network_of(client)
+    network.check_open()
+    what = f"the index of {place} in {topic}"
+    found = await ask_index(network, parse_topic(topic), place, timeout_ms=timeout_ms, create=False, what=what)
+    return found.begins_at
 
 
 async def topics_of(client: AsyncClient, namespace: str, *, timeout_ms: int) -> list[tuple[str, int]]:

@@ -6,7 +6,7 @@ from functools import partial
 from oncelog.client.client import AsyncClient, network_of
 from oncelog.client.gateways import EntryReader, EntryStart, StartEdge, StartTime, WholeEntry, open_entry_reader
 from oncelog.core.errors import CorruptEntry, InvalidBatch, OncelogError
-from oncelog.core.ids import Position
+from oncelog.core.ids import Position, TopicId
 from oncelog.runtime.tasks import BackgroundTasks
 from oncelog_doors.core.pulsar.deliveries import Delivery, RawBatch, delivery_of, last_id_of
 from oncelog_doors.core.pulsar.message_ids import DeliveredId, FromEnd, FromEntry, FromFirst, FromTime, Start
@@ -54,6 +54,11 @@ class LogReader:
     async def last_id(self) -> DeliveredId | None:
         return await last_id_at(self._reader)
 
+    @property
+    def topic_id(self) -> TopicId:
+        """Raises ReaderClosed when it is closed."""
+        return self._reader.topic_id
+
     def close(self) -> None:
         self._watch.close()
         self._reader.close()
@@ -71,10 +76,17 @@ async def open_log_reader(
     if not creates and rights.topic.partition is not None:
         await partitions_of(network_of(client).lookup, rights.topic)
         creates = True
-    name, window_bytes = str(rights.topic), windows.opened()
+    return await open_at(client, rights, place_of(start), windows.opened(), windows, create=creates)
+
+
+async def open_at(
+    client: AsyncClient, rights: Rights, place: EntryStart, window_bytes: int, windows: WindowShares, *, create: bool
+) -> LogReader:
+    """For a caller whose rights were checked. window_bytes: of `windows`, which has it back when the reader is closed,
+    or not opened. Raises as `open_entry_reader`."""
     closed = partial(windows.closed, window_bytes)
     try:
-        reader = await open_entry_reader(client, name, place_of(start), create=creates, window_bytes=window_bytes)
+        reader = await open_entry_reader(client, str(rights.topic), place, create=create, window_bytes=window_bytes)
     except BaseException:
         closed()
         raise

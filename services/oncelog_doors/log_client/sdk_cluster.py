@@ -22,11 +22,12 @@ from oncelog.core.formats.client_token import decode_token
 from oncelog.core.names import NamespaceName, TopicName, check_part
 from oncelog.runtime.security import Security
 from oncelog.runtime.tokens import SCHEME
+from oncelog_doors.connections.ports import ProvedCaller
 from oncelog_doors.core.pulsar.message_ids import Start
 from oncelog_doors.core.pulsar.openings import NO_TOKEN
 from oncelog_doors.core.pulsar.subscribing import Subscription
-from oncelog_doors.core.pulsar.topic_lists import NamedTopic
 from oncelog_doors.core.shared.lookup_rights import may_create, require_creation
+from oncelog_doors.core.shared.named_topics import NamedTopic
 from oncelog_doors.core.shared.reading_rights import require_right
 from oncelog_doors.core.shared.window_shares import WindowShares
 from oncelog_doors.log_client.client_policies import PoliciesOfTopic, policies_of
@@ -40,7 +41,7 @@ from oncelog_doors.log_client.rights import Rights
 from oncelog_doors.log_client.stored_contents import StoredContents
 from oncelog_doors.log_client.topic_entries import TopicEntries
 from oncelog_doors.log_client.topic_schemas import TopicSchemas
-from oncelog_doors.pulsar.ports import ConsumerCallbacks, ProducerPort, ProvedCaller
+from oncelog_doors.pulsar.ports import ConsumerCallbacks, ProducerPort
 
 READERS_BYTES = 256 * 1024 * 1024
 #: Of reading the rights of a namespace. Clients wait 30 s for a look-up, and repeat it.
@@ -64,6 +65,18 @@ class SdkCluster:
         self.schemas = TopicSchemas(client, self._grants)
         self.entries = TopicEntries(client, self._grants, batch_bytes_max=batch_bytes_max)
         self._lists = NamespaceAnswers(self._ask_for_topics, keeps=False)
+
+    @property
+    def client(self) -> AsyncClient:
+        return self._client
+
+    @property
+    def windows(self) -> WindowShares:
+        """Of all readers and consumers."""
+        return self._windows
+
+    def rights(self, caller: Caller, topic: TopicName) -> Rights:
+        return Rights(caller, topic, self._grants)
 
     @property
     def authentication(self) -> bool:
@@ -157,14 +170,14 @@ class SdkCluster:
         return ClientProducer(producer, policies, StoredContents(self._client, str(topic), tasks), tasks)
 
     async def ensure_subscription(self, topic: TopicName, caller: Caller, name: str) -> None:
-        creates = await Rights(caller, topic, self._grants).check(may_create=True)
+        creates = await self.rights(caller, topic).check(may_create=True)
         await network_of(self._client).lookup.find(topic, create=creates)
         path = f"{topic_path(topic)}/subscription/{quote(check_part(name, field='subscription'), safe='')}"
         start = {"start": {"position": "earliest"}}
         await rest(self._client, "PUT", path, start, may_exist=True, timeout_ms=_CREATION_TIMEOUT_MS)
 
     async def open_reader(self, topic: TopicName, caller: Caller, start: Start, *, may_create: bool) -> LogReader:
-        rights = Rights(caller, topic, self._grants)
+        rights = self.rights(caller, topic)
         return await open_log_reader(self._client, rights, start, self._windows, may_create=may_create)
 
     async def open_consumer(
@@ -178,7 +191,7 @@ class SdkCluster:
         *,
         may_create: bool,
     ) -> LogConsumer:
-        rights = Rights(caller, topic, self._grants)
+        rights = self.rights(caller, topic)
         return await open_log_consumer(
             self._client, rights, name, consumer_name, subscription, callbacks, self._windows,
             may_create=may_create, form=self.form_of_consumer(topic, name),

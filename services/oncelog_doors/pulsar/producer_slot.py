@@ -17,6 +17,7 @@ from oncelog.core.access import Caller
 from oncelog.core.errors import OncelogError, TopicNotFound
 from oncelog.core.names import TopicName
 from oncelog.runtime.tasks import BackgroundTasks
+from oncelog_doors.connections.ports import Timers
 from oncelog_doors.core.pulsar.due_refusals import DueRefusals, addressee
 from oncelog_doors.core.pulsar.families import ClientFamily
 from oncelog_doors.core.pulsar.openings import (
@@ -33,7 +34,7 @@ from oncelog_doors.core.pulsar.sends import CloseProducer, SendEffect, Sends, Wr
 from oncelog_doors.core.pulsar.verdicts import Ids, Rejected, Verdict, rejection_of_kind, rejection_of_numbers
 from oncelog_doors.pulsar import replies
 from oncelog_doors.pulsar.frames import Frame
-from oncelog_doors.pulsar.ports import ClusterPort, ProducerPort, Timers
+from oncelog_doors.pulsar.ports import ClusterPort, ProducerPort
 from oncelog_doors.wire.pulsar_commands_pb2 import Command, Send
 
 #: Above it an entry is checked in another thread: a checksum and a decompression would delay all other clients.

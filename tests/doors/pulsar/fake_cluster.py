@@ -19,11 +19,12 @@ from oncelog.core.errors import (
 )
 from oncelog.core.ids import EntryId, LedgerId, Position, SequenceId
 from oncelog.core.names import NamespaceName, TopicName, parse_topic
+from oncelog_doors.connections.ports import ProvedCaller
 from oncelog_doors.core.pulsar.message_ids import FromFirst, Start
 from oncelog_doors.core.pulsar.subscribing import Subscription
-from oncelog_doors.core.pulsar.topic_lists import NamedTopic
 from oncelog_doors.core.pulsar.verdicts import Ids, Known, Rejected, TopicRules, verdict_on
-from oncelog_doors.pulsar.ports import ConsumerCallbacks, Decided, ProvedCaller
+from oncelog_doors.core.shared.named_topics import NamedTopic
+from oncelog_doors.pulsar.ports import ConsumerCallbacks, Decided
 from tests.doors.pulsar.bytes_of_clients import checksum_matches
 from tests.doors.pulsar.fake_log import FakeLog, FakeReader
 from tests.doors.pulsar.fake_schemas import FakeSchemas

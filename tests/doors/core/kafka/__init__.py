@@ -1,1 +1,1 @@
-"""What a client of Kafka is answered."""
+"""What a door decides about clients of Kafka."""
