@@ -19,6 +19,7 @@ from oncelog.client.consuming.subscribing import SubscriptionTypeName, consumer_
 from oncelog.client.producing.packed_entries import PackedCallback, PackedEntry, PackedResult
 from oncelog.client.producing.packed_producer import PackedProducer
 from oncelog.client.producing.sender import PENDING_SLACK_BYTES
+from oncelog.client.reading.entry_chunks import EntryChunks
 from oncelog.client.reading.entry_reader import EntryReader
 from oncelog.client.subscription_calls import SubscriptionRest
 from oncelog.client.values.arguments import CONFLICTS, check_seconds, check_type, choice, integer
@@ -37,6 +38,7 @@ from oncelog.wire.metadata_pb2 import TopicsRequest
 __all__ = [
     "ConsumedEntry",
     "ConsumerStart",
+    "EntryChunks",
     "EntryConsumer",
     "EntryConsumerCallbacks",
     "EntryReader",
@@ -50,6 +52,7 @@ __all__ = [
     "StartTime",
     "SubscriptionTypeName",
     "WholeEntry",
+    "chunks_of",
     "create_packed_producer",
     "open_entry_consumer",
     "open_entry_reader",
@@ -150,6 +153,17 @@ async def open_entry_reader(
     reader = EntryReader(parse_topic(topic), network, timeout_ms=timeout_ms, window_bytes=window_bytes)
     await reader.open(start, create=create)
     return reader
+
+
+def chunks_of(client: AsyncClient, topic: str, entry: WholeEntry) -> EntryChunks:
+    """The chunks of a message that was read or consumed without its value (`network.chunk_join.is_chunked`).
+
+    topic: as the reader or consumer was opened with. The rights are those of the gateway. Raises InvalidName,
+    ClientClosed, CorruptEntry.
+    """
+    network = network_of(client)
+    network.check_open()
+    return EntryChunks(parse_topic(topic), entry.stored, network)
 
 
 async def topics_of(client: AsyncClient, namespace: str, *, timeout_ms: int) -> list[tuple[str, int]]:

@@ -4,13 +4,23 @@ from collections.abc import Callable
 from functools import partial
 
 from oncelog.client.client import AsyncClient, network_of
-from oncelog.client.gateways import EntryReader, EntryStart, StartEdge, StartTime, WholeEntry, open_entry_reader
+from oncelog.client.gateways import (
+    EntryReader,
+    EntryStart,
+    StartEdge,
+    StartTime,
+    WholeEntry,
+    chunks_of,
+    open_entry_reader,
+)
 from oncelog.core.errors import CorruptEntry, InvalidBatch, OncelogError
 from oncelog.core.ids import Position
 from oncelog.runtime.tasks import BackgroundTasks
+from oncelog_doors.core.pulsar.chunked_deliveries import is_in_chunks
 from oncelog_doors.core.pulsar.deliveries import Delivery, RawBatch, delivery_of, last_id_of
 from oncelog_doors.core.pulsar.message_ids import DeliveredId, FromEnd, FromEntry, FromFirst, FromTime, Start
 from oncelog_doors.core.shared.window_shares import WindowShares
+from oncelog_doors.log_client.log_chunks import LogChunks
 from oncelog_doors.log_client.rights import RIGHTS_EVERY_S, Rights, RightsWatch
 
 
@@ -19,6 +29,7 @@ class LogReader:
 
     def __init__(
         self,
+        client: AsyncClient,
         reader: EntryReader,
         rights: Rights,
         tasks: BackgroundTasks,
@@ -28,7 +39,9 @@ class LogReader:
     ) -> None:
         """every_s: how often the rights are asked for. closed: called once, when it holds no entries any more."""
         self._closed: Callable[[], None] | None = closed
-        self._reader = reader
+        self._client, self._reader = client, reader
+        #: what is sent of an entry
+        self.delivery_of = delivery_of
         self._watch = RightsWatch(rights, tasks, reader.close, every_s=every_s)
 
     @property
@@ -44,12 +57,16 @@ class LogReader:
         except OncelogError as error:
             raise self._watch.denied or error from None
 
+    def chunks_of(self, entry: WholeEntry) -> LogChunks | None:
+        raw = raw_of(entry)
+        return LogChunks(raw, chunks_of(self._client, self._reader.topic, entry)) if is_in_chunks(raw) else None
+
     def size_of(self, entry: WholeEntry) -> int:
         return len(entry.stored.body)
 
     def prepare(self, entry: WholeEntry, bytes_max: int) -> Delivery:
         try:
-            return delivery_of(raw_of(entry), bytes_max)
+            return self.delivery_of(raw_of(entry), bytes_max)
         except InvalidBatch as error:
             raise _corrupt(entry, error) from error
 
@@ -77,7 +94,7 @@ async def open_log_reader(
     except BaseException:
         closed()
         raise
-    return LogReader(reader, rights, network_of(client).background, closed=closed)
+    return LogReader(client, reader, rights, network_of(client).background, closed=closed)
 
 
 async def last_id_at(reader: EntryReader) -> DeliveredId | None:

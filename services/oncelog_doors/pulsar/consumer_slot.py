@@ -233,10 +233,15 @@ class ConsumerSlot:
         self._permit(port)
 
     async def _made(self, port: ConsumerPort, outgoing: Outgoing[TakenEntry]) -> Delivery | None:
-        """Its bytes; None: it has none, and waits for a minute."""
+        """Its bytes; None: it has none, and waits for a minute. Of a message in chunks those of the last one: the
+        others are sent here."""
         taken = outgoing.arrived.entry
         raw, sends = taken.raw, None if outgoing.all else outgoing.sends
         try:
+            chunks = port.chunks_of(taken)
+            if chunks is not None:  # acknowledged before the last one is sent, it means an earlier delivery
+                first = await self._sender.chunk(chunks, 0)
+                return await self._sender.last_chunk(chunks, first, self._goes_on, self._shown(outgoing))
             made = await self._sender.ready(
                 len(raw.body), lambda top: delivery_of(raw, top) if sends is None else part_of(raw, sends, top)
             )
@@ -245,6 +250,10 @@ class ConsumerSlot:
             self._give_up(port, taken, error)
             return None
         return made._replace(messages=outgoing.messages)
+
+    def _goes_on(self) -> bool:
+        """Whether the client gets more messages."""
+        return not self._halted and not self._table.must_close
 
     def _give_up(self, port: ConsumerPort, taken: TakenEntry, error: OncelogError) -> None:
         """This entry cannot be delivered now, and perhaps never. It stays unacknowledged, and is tried again."""
@@ -320,7 +329,7 @@ class ConsumerSlot:
 
     def _permit(self, port: ConsumerPort) -> None:
         """What the client has given permits for, and what it was not sent of that."""
-        total = self._sender.permits.total + self._table.unsent + self._unread
+        total = self._sender.permits.total - self._sender.early_chunks + self._table.unsent + self._unread
         if total > self._permitted:
             self._permitted = total
             port.permits(total)

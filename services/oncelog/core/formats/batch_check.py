@@ -11,7 +11,7 @@ Rules
 - An entry of a client of Pulsar is read whole (`pulsar`), at most to EXPANSION_MAX times `raw_bytes_max`. Its header
   must say what the entry says, and the entry must name the producer of its session (hazard entry-of-another-producer).
 - A chunk needs an offset and bytes, a message in chunks must name some and have no value of its own. Whether these are
-  its chunks, `core.publishing.uploads` knows.
+  its chunks, `core.publishing.uploads` knows. If it has the metadata of a client of Pulsar, that must be its own.
 - Every contradiction is InvalidBatch or MessageTooLarge, raised before anything is appended.
 """
 
@@ -40,7 +40,7 @@ from oncelog.core.formats.columns import LENGTH_BYTES, NONE_LENGTH, Column, spli
 from oncelog.core.formats.compression import Compression
 from oncelog.core.formats.origin import unpack_origin
 from oncelog.core.formats.payload import expand_columns, require_header
-from oncelog.core.formats.pulsar import EXPANSION_MAX, RAW_BYTES_MAX, claimed_bytes, open_entry
+from oncelog.core.formats.pulsar import EXPANSION_MAX, RAW_BYTES_MAX, claimed_bytes, open_entry, open_metadata
 
 #: Bytes of one event time.
 _TIME_BYTES = 8
@@ -83,7 +83,7 @@ def check_batch(
     if header.count * LENGTH_BYTES > header.payload_raw_bytes:
         message = f"a payload of {header.payload_raw_bytes} bytes cannot hold {header.count} messages"
         raise InvalidBatch(message, field="count")
-    check_payload(header, payload_of(header, data))
+    check_payload(header, payload_of(header, data), producer_name=producer_name)
     return header
 
 
@@ -118,13 +118,11 @@ def _check_pulsar(
     require_header(header, messages)
     if not header.unit and list(decode_ids(header, deltas_of(header, data))) != list(messages.ids or ()):
         raise InvalidBatch("the ids of the batch and of the messages in its entry differ", field="sequence_ids")
-    if producer_name not in (None, messages.producer_name):
-        message = f"the entry names producer {messages.producer_name[:100]!r}, and its session is of {producer_name!r}"
-        raise InvalidBatch(message, field="producer_name")
+    _check_producer(messages.producer_name, producer_name)
 
 
-def check_payload(header: BatchHeader, payload: Buffer) -> None:
-    """Raises InvalidBatch unless `decode_columns` can read the payload."""
+def check_payload(header: BatchHeader, payload: Buffer, *, producer_name: str | None = None) -> None:
+    """Raises InvalidBatch unless `decode_columns` can read the payload. producer_name: as of `check_batch`."""
     try:
         raw = expand_columns(header, payload)
     except CompressionUnavailable as error:
@@ -133,10 +131,27 @@ def check_payload(header: BatchHeader, payload: Buffer) -> None:
     check_columns(columns, header.count)
     if header.payload_format == PayloadFormat.CHUNKED:
         decode_chunk_names(raw)
+        if Column.PULSAR in columns:
+            _check_metadata(header, columns[Column.PULSAR], producer_name)
         if len(columns[Column.VALUES]) != LENGTH_BYTES:
             raise InvalidBatch("a message in chunks has a value besides them", field="payload")
     elif Column.CHUNKS in columns:
         raise InvalidBatch("only a message in chunks names chunks", field="payload")
+
+
+def _check_metadata(header: BatchHeader, metadata: Buffer, producer_name: str | None) -> None:
+    """Of a message in chunks of a client of Pulsar: it is sent to such clients as it is."""
+    sent = open_metadata(metadata)
+    if (sent.first, sent.count, sent.unit, sent.encryption) != (header.first, 1, False, None):
+        raise InvalidBatch(f"the metadata of message {header.first} is of another one", field="sequence_id")
+    _check_producer(sent.producer_name, producer_name)
+
+
+def _check_producer(found: str, producer_name: str | None) -> None:
+    """producer_name: of the session; None: not compared."""
+    if producer_name not in (None, found):
+        message = f"the entry names producer {found[:100]!r}, and its session is of {producer_name!r}"
+        raise InvalidBatch(message, field="producer_name")
 
 
 def check_columns(columns: Mapping[int, memoryview], count: int) -> None:

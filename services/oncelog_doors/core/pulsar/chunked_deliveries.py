@@ -1,0 +1,57 @@
+"""A message in chunks as clients of Pulsar get it: chunk by chunk, whoever has sent it.
+
+The SDK and clients of Pulsar store chunks in the same way (`oncelog.core.formats.chunks`). Each stored chunk is a chunk
+for the client, which joins them. So a door never holds more than one, and the message may be larger than any that
+clients take.
+
+- **All chunks have the id of the message.** Chunks lie in the log in front of their message, perhaps with others in
+  between. Ids that go back would be taken for those of messages that were acknowledged before (hazard
+  chunk-taken-for-acknowledged).
+- **Each has the whole metadata**, as clients write it. That of a client of Pulsar comes back as it was sent. The
+  `uuid` is made of the message's place: it is unlike those of all others, also of the same producer and sequence id.
+"""
+
+from oncelog.core.errors import MessageTooLarge
+from oncelog.core.formats.batch import Buffer, PayloadFormat, payload_of
+from oncelog.core.formats.chunks import decode_chunk_names
+from oncelog.core.formats.columns import Column, decode_columns, split_columns
+from oncelog_doors.core.pulsar.deliveries import Delivery, RawBatch, metadata_of
+from oncelog_doors.core.pulsar.entry_cuts import CHUNK_COUNT, CHUNK_NUMBER, CHUNKS_BYTES, RAW_BYTES, UUID
+from oncelog_doors.core.pulsar.message_ids import DeliveredId
+from oncelog_doors.core.pulsar.protobuf_fields import bytes_field, number_field
+
+
+def is_in_chunks(raw: RawBatch) -> bool:
+    return raw.batch.payload_format == PayloadFormat.CHUNKED
+
+
+class ChunkedDelivery:
+    """One message in chunks. Attributes: count: of its chunks."""
+
+    def __init__(self, raw: RawBatch) -> None:
+        """Raises InvalidBatch."""
+        payload = payload_of(raw.batch, raw.body)
+        names = decode_chunk_names(payload)
+        columns = split_columns(payload, 1)
+        self.count = len(names.chunks)
+        self._entry = raw.entry
+        if Column.PULSAR in columns:
+            front = bytes(columns[Column.PULSAR])
+        else:
+            front = metadata_of(raw, decode_columns(payload, 1)) + number_field(RAW_BYTES, names.value_bytes)
+        place = raw.entry.position
+        uuid = bytes_field(UUID, b"%d:%d" % (place.ledger_id, place.entry_id))
+        self._front = front + uuid + number_field(CHUNK_COUNT, self.count)
+        self._front += number_field(CHUNKS_BYTES, names.value_bytes)
+
+    def chunk(self, number: int, data: Buffer, bytes_max: int) -> Delivery:
+        """What is sent of a chunk with these bytes. bytes_max: of metadata and chunk. Raises MessageTooLarge."""
+        entry, metadata = self._entry, self._front + number_field(CHUNK_NUMBER, number)
+        if len(metadata) + len(data) > bytes_max:
+            raise MessageTooLarge(
+                f"chunk {number} of message {entry.position} has {len(metadata) + len(data)} bytes for a client of "
+                f"Pulsar, at most {bytes_max} are delivered: read it with the SDK, or start the reader behind it",
+                field="message", limit=bytes_max, message_id=str(entry.position),
+            )  # fmt: skip
+        at = DeliveredId(entry.position)
+        return Delivery(at, 1, entry.next_index - 1, entry.append_time_ms, None, metadata, bytes(data))
