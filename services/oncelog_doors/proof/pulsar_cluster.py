@@ -4,8 +4,8 @@ The topics have deduplication switched off, so the log stores what it is given. 
 broker does it: no token, no generation; while the holder of a name answers, another one is busy. Answers leave at once,
 in any order, and a batch about which the rule knows nothing gets PersistenceError.
 
-Chunks of messages are entries like others, as in Pulsar. The log takes no such entry, so each is the value of a message,
-and the readers of this door take it out again.
+Chunks of messages are entries like others, as in Pulsar. The log takes no such entry, so each is the value of a
+message, and the readers of this door take it out again.
 """
 
 import asyncio

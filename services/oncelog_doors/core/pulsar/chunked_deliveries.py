@@ -20,6 +20,10 @@ from oncelog_doors.core.pulsar.entry_cuts import CHUNK_COUNT, CHUNK_NUMBER, CHUN
 from oncelog_doors.core.pulsar.message_ids import DeliveredId
 from oncelog_doors.core.pulsar.protobuf_fields import bytes_field, number_field
 
+#: Of uuid, count, bytes and number of a chunk. Clients that cut a value leave no room for them in its chunks, and take
+#: frames that are larger than the largest message by 10 KiB.
+_OF_CHUNK_BYTES_MAX = 256
+
 
 def is_in_chunks(raw: RawBatch) -> bool:
     return raw.batch.payload_format == PayloadFormat.CHUNKED
@@ -45,9 +49,10 @@ class ChunkedDelivery:
         self._front += number_field(CHUNKS_BYTES, names.value_bytes)
 
     def chunk(self, number: int, data: Buffer, bytes_max: int) -> Delivery:
-        """What is sent of a chunk with these bytes. bytes_max: of metadata and chunk. Raises MessageTooLarge."""
+        """What is sent of a chunk with these bytes. bytes_max: of metadata and chunk, as a client cuts them. Raises
+        MessageTooLarge."""
         entry, metadata = self._entry, self._front + number_field(CHUNK_NUMBER, number)
-        if len(metadata) + len(data) > bytes_max:
+        if len(metadata) + len(data) > bytes_max + _OF_CHUNK_BYTES_MAX:
             raise MessageTooLarge(
                 f"chunk {number} of message {entry.position} has {len(metadata) + len(data)} bytes for a client of "
                 f"Pulsar, at most {bytes_max} are delivered: read it with the SDK, or start the reader behind it",
