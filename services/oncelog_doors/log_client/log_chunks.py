@@ -1,9 +1,13 @@
 """The chunks of a stored message, in the form that a door needs (`pulsar.ports.ChunksPort`)."""
 
+import secrets
+
 from oncelog.client.gateways import EntryChunks
 from oncelog.core.errors import CorruptEntry, InvalidBatch
 from oncelog_doors.core.pulsar.chunked_deliveries import ChunkedDelivery
 from oncelog_doors.core.pulsar.deliveries import Delivery, RawBatch
+
+_TAG_BYTES = 6
 
 
 class LogChunks:
@@ -15,7 +19,7 @@ class LogChunks:
         self.count = chunks.count
         self._read_bytes = 0
         try:
-            self._delivery = ChunkedDelivery(raw)
+            self._delivery = ChunkedDelivery(raw, secrets.token_hex(_TAG_BYTES))
         except InvalidBatch as error:
             raise CorruptEntry(f"entry {self._position} cannot be read: {error}") from error
 

@@ -14,7 +14,7 @@ closes the consumer, and the client comes back with SUBSCRIBE and an empty queue
 import asyncio
 import logging
 import secrets
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from functools import partial
 from typing import Literal, Protocol
 
@@ -32,7 +32,7 @@ from oncelog_doors.core.pulsar.consuming.acknowledgements import (
 from oncelog_doors.core.pulsar.consuming.arrivals import Arrived
 from oncelog_doors.core.pulsar.consuming.outstanding import Outgoing, Outstanding
 from oncelog_doors.core.pulsar.deliveries import Delivery, delivery_of
-from oncelog_doors.core.pulsar.message_ids import Start
+from oncelog_doors.core.pulsar.message_ids import Start, names_chunk
 from oncelog_doors.core.pulsar.parts import can_be_cut, part_of
 from oncelog_doors.core.pulsar.server_errors import Refusal, ServerError, refusal_of
 from oncelog_doors.core.pulsar.subscribing import Subscription, consumer_name_of
@@ -361,7 +361,7 @@ class ConsumerSlot:
             return
         decision = self._table.acknowledge(
             AckAsked(
-                [_named(each) for each in ack.message_ids],
+                _of_messages(ack.message_ids),
                 ack.type == Ack.CUMULATIVE,
                 request_id,
                 ack.HasField("validation_error"),
@@ -394,7 +394,7 @@ class ConsumerSlot:
         if port is None or self._ended:
             return
         if asked.message_ids:
-            given = self._table.redeliver([_named(each) for each in asked.message_ids])
+            given = self._table.redeliver(_of_messages(asked.message_ids))
             if given.nack:
                 port.nack(given.nack, delay_ms=0)
             if given.later:
@@ -503,6 +503,11 @@ class ConsumerOver(Protocol):
 
     def opened(self, slot: ConsumerSlot) -> None: ...
     def ended(self, slot: ConsumerSlot) -> None: ...
+
+
+def _of_messages(ids: Iterable[MessageId]) -> list[NamedId]:
+    """Ids of chunks that are not the last one of their message mean nothing."""
+    return [_named(each) for each in ids if not names_chunk(each.entry_id)]
 
 
 def _named(at: MessageId) -> NamedId:

@@ -13,7 +13,6 @@ import oncelog
 from oncelog_doors.proof.proxy import FaultProxy
 from tests.cluster.cluster_fixture import Cluster
 from tests.cluster.conftest import client
-from tests.cluster.until import until
 from tests.doors.clients.pulsar_cluster import cluster
 
 __all__ = ["client", "cluster"]
@@ -141,7 +140,6 @@ async def test_it_is_stored_once_through_the_death_of_the_door(cluster: Cluster,
         producer = await both.producer("ledger")
         both.proxy.hold("send", after=2)
         sending = asyncio.create_task(threaded(producer.send, VALUE, sequence_id=1))
-        await until(lambda: both.proxy.held["send"] >= 1)
         await cluster.kill("door-1", once=lambda: both.proxy.held["send"] >= 1)
         await both.proxy.cut()
         await sending
@@ -149,3 +147,23 @@ async def test_it_is_stored_once_through_the_death_of_the_door(cluster: Cluster,
         await threaded(producer.send, b"next", sequence_id=2)
         assert await values_of(client, "ledger") == [VALUE, b"next"]
         assert [each.data() for each in await both.read("ledger")][:2] == [VALUE, b"next"]
+
+
+@pytest.mark.asyncio
+async def test_it_is_delivered_whole_after_a_connection_that_broke_in_the_middle(cluster: Cluster) -> None:
+    """The library has some of its chunks; it gets all of them again, and joins them."""
+    async with Pulsar.connected(cluster) as both:
+        producer = await both.producer("halves")
+        await threaded(producer.send, VALUE, sequence_id=1)
+        await threaded(producer.send, b"next", sequence_id=2)
+        both.proxy.hold("message", after=2)
+        consumer = await threaded(
+            both.own.subscribe, named("halves"), "billing", initial_position=pulsar.InitialPosition.Earliest
+        )
+        receiving = asyncio.create_task(threaded(consumer.receive, int(DEADLINE_S * 1000)))
+        await cluster.kill("door-1", once=lambda: both.proxy.held["message"] >= 1)
+        await both.proxy.cut()
+        message = await receiving
+        assert message.data() == VALUE
+        await threaded(consumer.acknowledge, message)
+        assert (await threaded(consumer.receive, int(DEADLINE_S * 1000))).data() == b"next"

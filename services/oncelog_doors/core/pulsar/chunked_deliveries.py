@@ -4,11 +4,11 @@ The SDK and clients of Pulsar store chunks in the same way (`oncelog.core.format
 for the client, which joins them. So a door never holds more than one, and the message may be larger than any that
 clients take.
 
-- **All chunks have the id of the message.** Chunks lie in the log in front of their message, perhaps with others in
-  between. Ids that go back would be taken for those of messages that were acknowledged before (hazard
-  chunk-taken-for-acknowledged).
-- **Each has the whole metadata**, as clients write it. That of a client of Pulsar comes back as it was sent. The
-  `uuid` is made of the message's place: it is unlike those of all others, also of the same producer and sequence id.
+- **The last chunk has the id of the message**, the others have an id of no message (`message_ids`).
+- **Each has the whole metadata**, as clients write it. That of a client of Pulsar comes back as it was sent.
+- **Each delivery has a `uuid` of its own.** A client that has some chunks of a message, and gets it again from chunk 0
+  on, may drop all of it if the `uuid` is the same, as C++ 4.2.0 does, and skip the message (hazard
+  chunks-begin-again).
 """
 
 from oncelog.core.errors import MessageTooLarge
@@ -17,7 +17,7 @@ from oncelog.core.formats.chunks import decode_chunk_names
 from oncelog.core.formats.columns import Column, decode_columns, split_columns
 from oncelog_doors.core.pulsar.deliveries import Delivery, RawBatch, metadata_of
 from oncelog_doors.core.pulsar.entry_cuts import CHUNK_COUNT, CHUNK_NUMBER, CHUNKS_BYTES, RAW_BYTES, UUID
-from oncelog_doors.core.pulsar.message_ids import DeliveredId
+from oncelog_doors.core.pulsar.message_ids import DeliveredId, chunk_place
 from oncelog_doors.core.pulsar.protobuf_fields import bytes_field, number_field
 
 #: Of uuid, count, bytes and number of a chunk. Clients that cut a value leave no room for them in its chunks, and take
@@ -30,10 +30,10 @@ def is_in_chunks(raw: RawBatch) -> bool:
 
 
 class ChunkedDelivery:
-    """One message in chunks. Attributes: count: of its chunks."""
+    """One delivery of a message in chunks. Attributes: count: of its chunks."""
 
-    def __init__(self, raw: RawBatch) -> None:
-        """Raises InvalidBatch."""
+    def __init__(self, raw: RawBatch, tag: str) -> None:
+        """tag: no other delivery of the message has it. Raises InvalidBatch."""
         payload = payload_of(raw.batch, raw.body)
         names = decode_chunk_names(payload)
         columns = split_columns(payload, 1)
@@ -44,7 +44,7 @@ class ChunkedDelivery:
         else:
             front = metadata_of(raw, decode_columns(payload, 1)) + number_field(RAW_BYTES, names.value_bytes)
         place = raw.entry.position
-        uuid = bytes_field(UUID, b"%d:%d" % (place.ledger_id, place.entry_id))
+        uuid = bytes_field(UUID, f"{place}-{tag}".encode())
         self._front = front + uuid + number_field(CHUNK_COUNT, self.count)
         self._front += number_field(CHUNKS_BYTES, names.value_bytes)
 
@@ -58,5 +58,6 @@ class ChunkedDelivery:
                 f"Pulsar, at most {bytes_max} are delivered: read it with the SDK, or start the reader behind it",
                 field="message", limit=bytes_max, message_id=str(entry.position),
             )  # fmt: skip
-        at = DeliveredId(entry.position)
+        is_last = number == self.count - 1
+        at = DeliveredId(entry.position if is_last else chunk_place(entry.position))
         return Delivery(at, 1, entry.next_index - 1, entry.append_time_ms, None, metadata, bytes(data))
