@@ -12,8 +12,8 @@ Numbers that clients mean as negative come as 2**64 less.
 
     ledger:2**62 + entry         with the entry, a message in chunks
 
-The last line but one holds for readers that want the named message and for those that want the next one, and for an id inside
-of a batch: each client drops what precedes its own start, by index and entry, and counts what it drops as consumed. A
+The last line but one holds for readers that want the named message and for those that want the next one, and for an id
+inside of a batch: each client drops what precedes its own start, by index and entry, and counts that as consumed. A
 client that wants the named message sends the same id as one that does not, so any other rule skips a message of one of
 them (hazard reader-start). If the entry was trimmed, the reader begins with the first message behind it.
 
