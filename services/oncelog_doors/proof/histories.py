@@ -15,6 +15,8 @@ from oncelog_doors.proof.world import Scene, Side, lasting
 _HANGING_S = 3.0
 #: After which a client gives up a send; far longer than a process hangs.
 _SEND_TIMEOUT_MS = 15_000
+#: A door says that a message has 5 MiB at most.
+_THREE_CHUNKS_BYTES = 12 * 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,7 +175,31 @@ async def place_of_first_copy(scene: Scene) -> Outcome:
     return await scene.outcome("receipt with the place of the first copy" if same else "receipt without a place")
 
 
+async def crash_between_chunks(scene: Scene) -> Outcome:
+    """A message has three chunks. The broker dies when it has two of them."""
+    client = await scene.opened()
+    client.proxy.hold("send", after=2)
+    client.send("1", 1, size=_THREE_CHUNKS_BYTES)
+    seen = client.proxy.seen
+    if scene.side is Side.PULSAR:
+        await wait_for(lambda: seen["send_receipt"] == 2, "receipts of chunks")
+    await wait_for(lambda: client.proxy.held["send"], "chunks on the wire")
+    await lasting(1.0)  # they are at the door, and with the owner
+    await scene.world.crash(scene.side)
+    await client.proxy.cut()
+    await client.answer("1")
+    await client.send_all([2])
+    return await scene.outcome()
+
+
 HISTORIES = (
+    History(
+        "D1",
+        "a crash between the chunks of a message",
+        crash_between_chunks,
+        "acknowledged 1-2; read 2; LOST 1",
+        "acknowledged 1-2; read 1-2",
+    ),
     History(
         "D2",
         "a restarted program packs other batches",
@@ -265,7 +291,6 @@ LEFT_OUT = {
     "A6": "it takes six hours without a producer",
     "A7 A8": "not mended here: a retry under a new id, or in another partition, is another message",
     "B3 B4 B5": "memory, disk and time of Pulsar's broker",
-    "D1": "messages in chunks are not offered yet: they are refused",
     "D3": "batches by key of the C++ and Go libraries are refused here; after a crash between the batches of Java's, "
     "lower ids of other keys are refused",
     "D9": "mended in Pulsar in 2019, by the rule that B1 shows",

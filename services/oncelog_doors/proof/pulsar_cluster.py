@@ -17,14 +17,15 @@ from typing import Any
 from oncelog.client.gateways import PackedEntry, PackedProducer, PackedResult, create_packed_producer
 from oncelog.core.access import Caller
 from oncelog.core.errors import OncelogError, ProducerBusy
-from oncelog.core.formats.batch import Buffer, PayloadFormat
+from oncelog.core.formats.batch import Buffer, PayloadFormat, payload_of
 from oncelog.core.formats.columns import encode_values
+from oncelog.core.formats.payload import read_columns
 from oncelog.core.ids import SequenceId
 from oncelog.core.names import TopicName
 from oncelog.core.sdk.producer.sequence_ids import BatchIds
 from oncelog_doors.core.pulsar.deliveries import Delivery, RawBatch, delivery_of
 from oncelog_doors.core.pulsar.families import ClientFamily
-from oncelog_doors.core.pulsar.message_ids import FromFirst, Start
+from oncelog_doors.core.pulsar.message_ids import DeliveredId, FromFirst, Start
 from oncelog_doors.core.pulsar.protobuf_fields import fields_of
 from oncelog_doors.core.pulsar.sends import SendEffect, Sends, WriteReceipt, WriteSendError
 from oncelog_doors.core.pulsar.server_errors import Refusal, ServerError
@@ -123,8 +124,11 @@ class PulsarCluster(SdkCluster):
 
 
 def _as_it_came(raw: RawBatch, bytes_max: int) -> Delivery:
-    made = delivery_of(raw, bytes_max)
-    return made if made.whole is not None else made._replace(whole=made.payload)
+    if raw.batch.payload_format != PayloadFormat.COLUMNS:
+        return delivery_of(raw, bytes_max)
+    (chunk,) = read_columns(raw.batch, payload_of(raw.batch, raw.body)).values
+    entry = raw.entry
+    return Delivery(DeliveredId(entry.position), 1, entry.next_index - 1, entry.append_time_ms, chunk)
 
 
 def _claimed(entry: Buffer) -> tuple[str, int]:
