@@ -25,10 +25,9 @@ from oncelog.client.gateways import (
     open_entry_reader,
 )
 from oncelog.client.network.backoff import persist
-from oncelog.client.network.chunk_join import is_chunked
 from oncelog.client.values.results import AnsweredRange
 from oncelog.core.errors import OncelogError
-from oncelog.core.formats.batch import payload_of
+from oncelog.core.formats.batch import PayloadFormat, payload_of
 from oncelog.core.formats.payload import shown_columns
 from oncelog.core.formats.pulsar import open_entry
 from oncelog.core.ids import Position
@@ -135,7 +134,7 @@ class StoredContents:
         return (known, None) if same_batch is None else (Known.SAME_BATCH, same_batch)
 
     async def _same(self, sent: PackedEntry, entry: WholeEntry, run: SentAgain) -> bool | None:
-        if is_chunked(entry.stored):
+        if _is_in_chunks(entry):
             messages = await asyncio.to_thread(open_entry, sent.payload)
             if messages.encryption is not None:
                 return None
@@ -169,7 +168,7 @@ class StoredContents:
         key = None if columns.keys is None else columns.keys[chunk.index]
         if key != chunk.key:
             return False
-        if not is_chunked(entry.stored):
+        if not _is_in_chunks(entry):
             value = columns.values[chunk.index]
             end = chunk.offset + len(chunk.data)
             return len(value) == chunk.total_bytes and value[chunk.offset : end] == chunk.data
@@ -232,6 +231,10 @@ def _same(sent: PackedEntry, entry: WholeEntry, run: SentAgain) -> bool | None:
     return same_content(
         open_entry(sent.payload), shown_columns(stored.batch, payload_of(stored.batch, stored.body)), run
     )
+
+
+def _is_in_chunks(entry: WholeEntry) -> bool:
+    return entry.stored.batch.payload_format == PayloadFormat.CHUNKED
 
 
 def _is_same_batch(sent: PackedEntry, entry: WholeEntry) -> bool:

@@ -14,7 +14,7 @@ closes the consumer, and the client comes back with SUBSCRIBE and an empty queue
 import asyncio
 import logging
 import secrets
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from functools import partial
 from typing import Literal, Protocol
 
@@ -27,20 +27,19 @@ from oncelog_doors.core.pulsar.consuming.acknowledgements import (
     UNREADABLE_DELAY_MS,
     AckAnswer,
     AckAsked,
-    NamedId,
 )
 from oncelog_doors.core.pulsar.consuming.arrivals import Arrived
 from oncelog_doors.core.pulsar.consuming.outstanding import Outgoing, Outstanding
 from oncelog_doors.core.pulsar.deliveries import Delivery, delivery_of
-from oncelog_doors.core.pulsar.message_ids import Start, names_chunk
+from oncelog_doors.core.pulsar.message_ids import Start
 from oncelog_doors.core.pulsar.parts import can_be_cut, part_of
 from oncelog_doors.core.pulsar.server_errors import Refusal, ServerError, refusal_of
 from oncelog_doors.core.pulsar.subscribing import Subscription, consumer_name_of
 from oncelog_doors.pulsar import replies
 from oncelog_doors.pulsar.entry_sender import ConsumerSurroundings, EntrySender, Front
+from oncelog_doors.pulsar.named_ids import named_ids
 from oncelog_doors.pulsar.ports import ConsumerCallbacks, ConsumerPort, TakenEntry
 from oncelog_doors.wire.pulsar_commands_pb2 import Ack, ConsumerStats, Redeliver, Subscribe
-from oncelog_doors.wire.pulsar_values_pb2 import MessageId
 
 _LOG = logging.getLogger(__name__)
 
@@ -359,14 +358,9 @@ class ConsumerSlot:
             if request_id is not None:
                 self._answer([AckAnswer(request_id, Refusal(ServerError.NOT_ALLOWED_ERROR, sentence))])
             return
-        decision = self._table.acknowledge(
-            AckAsked(
-                _of_messages(ack.message_ids),
-                ack.type == Ack.CUMULATIVE,
-                request_id,
-                ack.HasField("validation_error"),
-            )
-        )
+        unreadable = ack.HasField("validation_error")
+        asked = AckAsked(named_ids(ack.message_ids), ack.type == Ack.CUMULATIVE, request_id, unreadable)
+        decision = self._table.acknowledge(asked)
         counts = self._around.counts
         counts.acks_ignored += decision.ignored
         counts.undeliverable += decision.unreadable
@@ -394,7 +388,7 @@ class ConsumerSlot:
         if port is None or self._ended:
             return
         if asked.message_ids:
-            given = self._table.redeliver(_of_messages(asked.message_ids))
+            given = self._table.redeliver(named_ids(asked.message_ids))
             if given.nack:
                 port.nack(given.nack, delay_ms=0)
             if given.later:
@@ -503,12 +497,3 @@ class ConsumerOver(Protocol):
 
     def opened(self, slot: ConsumerSlot) -> None: ...
     def ended(self, slot: ConsumerSlot) -> None: ...
-
-
-def _of_messages(ids: Iterable[MessageId]) -> list[NamedId]:
-    """Ids of chunks that are not the last one of their message mean nothing."""
-    return [_named(each) for each in ids if not names_chunk(each.entry_id)]
-
-
-def _named(at: MessageId) -> NamedId:
-    return NamedId(at.ledger_id, at.entry_id, at.batch_index, tuple(at.ack_set), at.batch_size)

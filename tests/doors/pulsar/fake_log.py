@@ -14,7 +14,7 @@ from oncelog_doors.core.pulsar.message_ids import (
     Start,
     before,
 )
-from tests.doors.pulsar.fake_chunks import FakeChunks, FakeMessage
+from tests.doors.pulsar.chunks.fake_chunks import FakeChunks, FakeMessage
 from tests.doors.pulsar.fake_subscriptions import FakeSubscription
 
 

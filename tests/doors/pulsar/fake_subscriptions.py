@@ -15,7 +15,7 @@ from oncelog_doors.core.pulsar.message_ids import DeliveredId, FromEnd, FromEntr
 from oncelog_doors.core.pulsar.subscribing import Subscription
 from oncelog_doors.pulsar.ports import ConsumerCallbacks, Settled, TakenEntry
 from tests.cluster.until import yield_to_loop
-from tests.doors.pulsar.fake_chunks import FakeChunks, FakeMessage
+from tests.doors.pulsar.chunks.fake_chunks import FakeChunks, FakeMessage
 
 FIRST_EPOCH = SeekEpoch(0)
 ORDERED = ("exclusive", "failover")

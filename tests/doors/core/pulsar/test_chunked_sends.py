@@ -104,8 +104,8 @@ def test_each_chunk_is_answered_once_in_any_order_of_events() -> None:
     """At most once, and all of them when the message is decided."""
     for seed in range(300):
         dice = random.Random(seed)
-        upload, answered = Upload(chunk(0), IDS), []
-        number, settled = 0, []
+        upload, answered, settled = Upload(chunk(0), IDS), list[int](), list[int]()
+        number = 0
         while number < 3 or dice.random() < 0.5:
             if number < 3 and dice.random() < 0.6:
                 upload.take((10, 10, 5)[number])
