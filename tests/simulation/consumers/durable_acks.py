@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from tests.simulation.servers.owner_server import OwnerParts
     from tests.simulation.watches.watching import Closed, TopicWatch
 
-#: A quota evicts down to 90 %, with messages of the average size of their ledger; this much stays in any case.
+#: A quota evicts down to 90 %, with the last message that goes; this much stays in any case.
 QUOTA_PERCENT_LEFT = 60
 
 
@@ -170,6 +170,6 @@ class DurableAcks:
             if age_ms < (self._policies.ttl_ms or 0) - self._skew_ms:
                 raise Violation("time to live", f"message {youngest} expires at the age of {age_ms} ms")
         elif quota is not None and quota.bytes_max is not None:
-            left = sum(self._log.sizes[youngest + 1 :])
-            if left < quota.bytes_max * QUOTA_PERCENT_LEFT // 100:
-                raise Violation("backlog quota", f"message {youngest} is evicted, and {left} bytes are left")
+            bytes_from = self._log.bytes_from(youngest)
+            if bytes_from < quota.bytes_max * QUOTA_PERCENT_LEFT // 100:
+                raise Violation("backlog quota", f"message {youngest} is evicted, and {bytes_from} bytes follow")

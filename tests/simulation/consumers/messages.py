@@ -51,10 +51,11 @@ class StoredMessages:
         self._parts = parts
         self._watch = watch
         self.entries: list[StoredEntry] = []
-        #: of each message: its key, when it was appended by the clock of its owner, and its bytes
+        #: of each message: its key, and when it was appended by the clock of its owner
         self.keys: list[bytes] = []
         self.appended_ms: list[int] = []
-        self.sizes: list[int] = []
+        #: {ledger: bytes of all its entries, also of those without messages}
+        self._ledger_bytes: dict[LedgerId, int] = {}
         #: {ledger: entries looked at}; ledgers without further entries; up to where was looked
         self._looked_at: dict[LedgerId, int] = {}
         self._ended: dict[LedgerId, None] = {}
@@ -79,6 +80,16 @@ class StoredMessages:
         )
         return tuple(entry for entry, _ in zip(found, range(count), strict=False))
 
+    def bytes_from(self, index: int) -> int:
+        """Of this message and all behind it, as a backlog quota counts them: messages have the average size of their
+        ledger, whose bytes include its grants."""
+        counts: dict[LedgerId, tuple[int, int]] = {}
+        for entry in self.entries:
+            ledger_id, end = entry.position.ledger_id, entry.base_index + entry.count
+            before, counted = counts.get(ledger_id, (0, 0))
+            counts[ledger_id] = before + entry.count, counted + min(entry.count, max(end - index, 0))
+        return sum(self._ledger_bytes[ledger_id] * counted // count for ledger_id, (count, counted) in counts.items())
+
     def look(self, confirmed: Position) -> None:
         """An owner has confirmed entries up to here."""
         if self._confirmed is not None and confirmed <= self._confirmed:
@@ -97,6 +108,7 @@ class StoredMessages:
             found = sound_entries(self._parts, ledger_id, first, end)
             self._looked_at[ledger_id] = first + len(found)
             for header, data in found:
+                self._ledger_bytes[ledger_id] = self._ledger_bytes.get(ledger_id, 0) + len(data)
                 if header.kind == EntryKind.MESSAGES and header.count:
                     self._add(header, data)
 
@@ -111,7 +123,6 @@ class StoredMessages:
         keys = decode_columns(payload_of(batch, body), batch.count).keys or []
         self.keys += [key or b"" for key in keys[header.skip_first :]]
         self.appended_ms += [header.append_time_ms] * header.count
-        self.sizes += [len(data) // header.count] * header.count
 
 
 class DeadLetterTopic:
