@@ -1,4 +1,4 @@
-"""`oncelog-doors pulsar-proof`: two quick rows with Pulsar's Python client; the others are a proof of the night."""
+"""`oncelog-doors pulsar-proof`: three quick rows with Pulsar's Python client; the others are a proof of the night."""
 
 import json
 import subprocess
@@ -11,8 +11,21 @@ from tests.cluster.commands import environment
 TIMEOUT_S = 300.0
 
 
-def test_two_rows_pass_and_a_missing_client_is_reported(tmp_path: Path) -> None:
-    words = ["pulsar-proof", "--only", "D4", "B7", "--client", "python", "java", "--data", str(tmp_path), "-o", "json"]
+def test_three_rows_pass_and_a_missing_client_is_reported(tmp_path: Path) -> None:
+    words = [
+        "pulsar-proof",
+        "--only",
+        "D1",
+        "D4",
+        "B7",
+        "--client",
+        "python",
+        "java",
+        "--data",
+        str(tmp_path),
+        "-o",
+        "json",
+    ]
     command = guarded([sys.executable, "-m", "oncelog_doors", *words])
     done = subprocess.run(command, env=environment(), capture_output=True, timeout=TIMEOUT_S, check=False)
     said = done.stderr.decode()
@@ -21,11 +34,14 @@ def test_two_rows_pass_and_a_missing_client_is_reported(tmp_path: Path) -> None:
     found = json.loads(done.stdout)
     assert found["proven"]
     assert {(row["defect"], row["client"]): row["passed"] for row in found["rows"]} == {
+        ("D1", "python"): True,
+        ("D1", "java"): None,
         ("D4", "python"): True,
         ("D4", "java"): None,
         ("B7", "python"): True,
         ("B7", "java"): None,
     }
     sides = {row["defect"]: (row["pulsars_rule"], row["door"]) for row in found["rows"] if row["passed"]}
+    assert sides["D1"] == ("acknowledged 1-2; read 2; LOST 1", "acknowledged 1-2; read 1-2")
     assert sides["D4"] == ("acknowledged 2-5; read 2-3 5; LOST 4", "acknowledged 2-3 5; read 2-3 5; refused 4")
     assert sides["B7"][0].endswith("receipt without a place")
