@@ -78,7 +78,7 @@ class DoorProcess:
             door = PulsarDoor(home)
             stack.push_async_callback(door.close)
             serving = await _listen(door, settings, security)
-            serving |= await _serve_rest(stack, settings, security, serving)
+            serving |= await _serve_rest(stack, settings, security, cluster, serving)
             self._unready = None
             announce_serving(logger, serving | {"health": settings.address(health_port)})
             await shutdown.wait()
@@ -157,10 +157,10 @@ def _host_and_port(address: str) -> tuple[str, int]:
 
 
 async def _serve_rest(
-    stack: AsyncExitStack, settings: DoorSettings, security: Security, serving: Mapping[str, str]
+    stack: AsyncExitStack, settings: DoorSettings, security: Security, cluster: SdkCluster, serving: Mapping[str, str]
 ) -> dict[str, str]:
-    """{scheme: host:port}, if it is wanted. stack: ends it. serving: what clients with Pulsar's protocol connect to.
-    Raises InvalidArgument."""
+    """{scheme: host:port}, if it is wanted. stack: ends it. cluster: the log. serving: what clients with Pulsar's
+    protocol connect to. Raises InvalidArgument."""
     wanted = {
         "http": (settings.pulsar_rest_address, None),
         "https": (settings.pulsar_rest_tls_address, security.certificate),
@@ -172,6 +172,7 @@ async def _serve_rest(
 
     app = new_app(
         ForwardedRest(await stack.enter_async_context(_client(settings, own_token=False))),
+        cluster,
         version=f"Oncelog-{version('oncelog')}",
         pulsar_ports={scheme: _host_and_port(address)[1] for scheme, address in serving.items()},
         security=security,

@@ -48,10 +48,7 @@ class LogReader:
         return len(entry.stored.body)
 
     def prepare(self, entry: WholeEntry, bytes_max: int) -> Delivery:
-        try:
-            return delivery_of(raw_of(entry), bytes_max)
-        except InvalidBatch as error:
-            raise _corrupt(entry, error) from error
+        return prepared(entry, bytes_max)
 
     async def last_id(self) -> DeliveredId | None:
         return await last_id_at(self._reader)
@@ -78,6 +75,14 @@ async def open_log_reader(
         closed()
         raise
     return LogReader(reader, rights, network_of(client).background, closed=closed)
+
+
+def prepared(entry: WholeEntry, bytes_max: int) -> Delivery:
+    """As `ReaderPort.prepare`."""
+    try:
+        return delivery_of(raw_of(entry), bytes_max)
+    except InvalidBatch as error:
+        raise _corrupt(entry, error) from error
 
 
 async def last_id_at(reader: EntryReader) -> DeliveredId | None:

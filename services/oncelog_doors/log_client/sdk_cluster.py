@@ -1,4 +1,5 @@
-"""A cluster through one client of the SDK, in the form that a door needs (`pulsar.ports.ClusterPort`).
+"""A cluster through one client of the SDK, in the forms that a door needs (`pulsar.ports.ClusterPort` and
+`rest.ports.LogPort`).
 
 The door's own role is a superuser. Each producer is opened on behalf of the role of its client, so the owner of the
 topic checks that role's rights, and the name belongs to it. Tokens are those of the log, checked with its key.
@@ -36,6 +37,7 @@ from oncelog_doors.log_client.namespace_answers import NamespaceAnswers
 from oncelog_doors.log_client.namespace_grants import Grants, NamespaceGrants
 from oncelog_doors.log_client.rights import Rights
 from oncelog_doors.log_client.stored_contents import StoredContents
+from oncelog_doors.log_client.topic_entries import TopicEntries
 from oncelog_doors.log_client.topic_schemas import TopicSchemas
 from oncelog_doors.pulsar.ports import ConsumerCallbacks, ProducerPort, ProvedCaller
 
@@ -59,6 +61,7 @@ class SdkCluster:
         self._grants = NamespaceGrants(self._ask_for_grants)
         self._windows = WindowShares(readers_bytes)
         self.schemas = TopicSchemas(client, self._grants)
+        self.entries = TopicEntries(client, self._grants, batch_bytes_max=batch_bytes_max)
         self._lists = NamespaceAnswers(self._ask_for_topics, keeps=False)
 
     @property

@@ -13,7 +13,7 @@ from oncelog.core.ids import Position, SeekEpoch, SequenceId
 from oncelog.core.names import NamespaceName, TopicName
 from oncelog_doors.core.pulsar.deliveries import Delivery, RawBatch
 from oncelog_doors.core.pulsar.message_ids import DeliveredId, Start
-from oncelog_doors.core.pulsar.schemas import Schema
+from oncelog_doors.core.pulsar.schemas import FoundSchema, Schema
 from oncelog_doors.core.pulsar.subscribing import Subscription
 from oncelog_doors.core.pulsar.topic_lists import NamedTopic
 from oncelog_doors.core.pulsar.verdicts import Ids, Rejected, Verdict
@@ -190,13 +190,6 @@ class ProvedCaller(NamedTuple):
     ends_in_ms: int | None = None
 
 
-class FoundSchema(NamedTuple):
-    """schema: as its client has sent it."""
-
-    version: bytes
-    schema: bytes
-
-
 class SchemasPort(Protocol):
     """The schemas of topics. The partitions of a topic have them together. All raise PermissionDenied, and
     OncelogError."""
@@ -205,8 +198,9 @@ class SchemasPort(Protocol):
         """The version of a schema, which is stored if it is new. Raises IncompatibleSchema, LimitReached,
         TopicNotFound."""
 
-    async def compare(self, topic: TopicName, caller: Caller, schema: Schema) -> None:
-        """Raises IncompatibleSchema if the topic has schemas of another type."""
+    async def compare(self, topic: TopicName, caller: Caller, schema: Schema) -> bytes | None:
+        """The version of a schema; None: the topic does not have it. Raises IncompatibleSchema if the topic has schemas
+        of another type."""
 
     async def find(self, topic: TopicName, caller: Caller, version: bytes | None) -> FoundSchema:
         """version: None: the newest. Raises NotFound."""

@@ -1,9 +1,8 @@
 """Routes for the subscriptions of a topic."""
 
-import base64
-from typing import Annotated, Any
+from typing import Annotated
 
-from fastapi import APIRouter, Depends, Request, Response
+from fastapi import APIRouter, Depends, Request
 
 from oncelog_doors.core.rest.fields import properties_of
 from oncelog_doors.core.rest.places import place_of, subscription_of
@@ -11,7 +10,6 @@ from oncelog_doors.core.rest.refusals import refused_field
 from oncelog_doors.rest.asking import AskingOf, BodyOf
 from oncelog_doors.rest.paths import below
 from oncelog_doors.rest.policies import TOPIC, PlaceOf
-from oncelog_doors.rest.topics import message_response
 
 _ONE = f"{TOPIC}/subscription/{{subscription}}"
 
@@ -81,10 +79,3 @@ def _add_position(router: APIRouter) -> None:
     @router.post(f"{_ONE}/resetcursor", status_code=204)
     async def seek(one: OneOf, asking: AskingOf, body: BodyOf) -> None:
         await asking.change("POST", f"{one}/resetcursor", place_of(body))
-
-    @router.get(f"{_ONE}/position/{{number}}")
-    async def peek(one: OneOf, asking: AskingOf, number: str) -> Response:
-        message: dict[str, Any] = await asking.get(below(one, "position", number))
-        text = message["value"]
-        value = base64.b64decode(message["value_base64"] or "") if text is None else text.encode()
-        return message_response(message, value)

@@ -1,16 +1,14 @@
-"""Routes for topics: their life, statistics, and messages."""
+"""Routes for topics: their life and statistics."""
 
 import asyncio
 from contextlib import nullcontext
-from datetime import UTC, datetime, timedelta
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Query, Request, Response
+from fastapi import APIRouter, Query, Request
 
 from oncelog_doors.core.rest import statistics
 from oncelog_doors.core.rest.fields import properties_of
 from oncelog_doors.core.rest.names import shown_topic, unpartitioned
-from oncelog_doors.core.rest.places import id_of
 from oncelog_doors.core.rest.policies import check_count
 from oncelog_doors.core.rest.refusals import Refused, refused_field
 from oncelog_doors.rest.addresses import brokers_of
@@ -21,7 +19,6 @@ from oncelog_doors.rest.policies import TOPIC, PlaceOf
 
 _NAMESPACE = "/admin/v2/persistent/{tenant}/{namespace}"
 _PRODUCERS_SHOWN_MAX = 1_000
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _IN_USE = "the topic has connected producers or consumers: close them, or use --force"
 Switch = Annotated[bool, Query()]
 
@@ -201,22 +198,3 @@ async def _stats(request: Request, asking: Asking, log: str) -> dict[str, Any]:
     connected = own.get("connected_producer_count", 0)
     urls = brokers_of(request)
     return statistics.topic_stats(own, await publishers() if connected else [], urls.get("https") or urls["http"])
-
-
-def message_response(message: dict[str, Any], value: bytes) -> Response:
-    """One message as Pulsar's REST has it: the value, and headers. value: of the message."""
-    ledger, entry = id_of(message["message_id"])
-    headers = {"X-Pulsar-Message-ID": f"{ledger}:{entry}"}
-    for name in ("publish", "event"):
-        if (when := message.get(f"{name}_time_ms")) is not None:
-            headers |= _time_header(f"X-Pulsar-{name}-time", when)
-    return Response(value, media_type="application/octet-stream", headers=headers)
-
-
-def _time_header(name: str, time_ms: int) -> dict[str, str]:
-    """As Pulsar's tools read it; none for a time that no calendar has."""
-    try:
-        when = _EPOCH + timedelta(milliseconds=time_ms)
-    except OverflowError:
-        return {}
-    return {name: when.isoformat(timespec="milliseconds").replace("+00:00", "Z")}

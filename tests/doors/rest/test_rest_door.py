@@ -15,7 +15,7 @@ from oncelog.core.errors import (
     Unauthenticated,
 )
 from oncelog_doors.rest.ports import RestAnswer
-from tests.doors.rest.fake_rest import MESSAGE, FakeRest, door_at, problem
+from tests.doors.rest.fake_rest import FakeRest, door_at, problem
 
 ONE = "/admin/v2/persistent/acme/web/one"
 QUOTA = "/admin/v2/namespaces/acme/web/backlogQuota"
@@ -144,18 +144,6 @@ async def test_topic_in_use_is_deleted_with_force_only(connected: dict[str, obje
         assert "DELETE" not in {method for method, _, _ in rest.asked}
         assert (await door.delete(f"{ONE}?force=true")).status_code == 204
     assert rest.asked[-1] == ("DELETE", ONE, None)
-
-
-@pytest.mark.asyncio
-async def test_message_has_its_times_as_the_tool_reads_them() -> None:
-    rest = FakeRest()
-    at = f"{ONE}/subscription/s/position/1"
-    rest.answers[at] = MESSAGE | {"value": "text", "publish_time_ms": 1_624_899_188_042, "event_time_ms": 1 << 62}
-    async with door_at(rest) as door:
-        answer = await door.get(at)
-    assert (answer.content, answer.headers["x-pulsar-message-id"]) == (b"text", "3:7")
-    assert answer.headers["x-pulsar-publish-time"] == "2021-06-28T16:53:08.042Z"
-    assert "x-pulsar-event-time" not in answer.headers
 
 
 @pytest.mark.asyncio

@@ -104,7 +104,8 @@ def columns_of(messages: PulsarMessages) -> Columns:
         keys = ", ".join(sorted(messages.encryption.keys))
         raise MessageEncrypted(
             f"the message is encrypted by its producer {messages.producer_name!r} (keys: {keys}): readers and "
-            "consumers with on_encrypted='pass' get it as it is, for a program that has the key"
+            "consumers with on_encrypted='pass', and `oncelog read -o json --on-encrypted pass`, get it as it is, for "
+            "a program that has the key"
         )
     nulls = frozenset(messages.nulls)
     return Columns(
