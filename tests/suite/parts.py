@@ -446,7 +446,7 @@ PROOFS: tuple[Proof, ...] = (
         ("services/oncelog_doors", f"{_CORE}/formats/pulsar.py", f"{_CORE}/delivery", "tests/doors/suites"),
         ("doors/clients/test_python_client.py", "doors/clients/test_python_consumers.py"),
         words=("make", "--no-print-directory", "pulsar-suites-proof"),
-        seconds=900.0,
+        seconds=2_400.0,
     ),
     Proof(
         "pulsar-defects",
@@ -461,7 +461,7 @@ PROOFS: tuple[Proof, ...] = (
             "doors/proof/test_pulsar_rule.py",
         ),
         words=("make", "--no-print-directory", "pulsar-proof"),
-        seconds=300.0,
+        seconds=600.0,
     ),
     Proof(
         "new-seeds",

@@ -86,6 +86,7 @@ async def create_packed_producer(
     on_behalf_of: Caller | None = None,
     on_conflict: Literal["fence", "refuse"] = "refuse",
     wanted: Callable[[], None] | None = None,
+    create: bool = True,
     pending_bytes_max: int = PENDING_BYTES_MAX,
     timeout: float | None = None,
 ) -> PackedProducer:
@@ -110,6 +111,7 @@ async def create_packed_producer(
             name is taken at once.
         wanted: called when another client wants the name, after this call has returned: call `client_lives`, or close
             the producer. None: the answer is at once that the client is there.
+        create: a missing topic, with the rights of the gateway, not those of on_behalf_of. False: TopicNotFound.
         pending_bytes_max: bytes that may be given and not decided yet.
         timeout: seconds; None: no limit.
 
@@ -148,7 +150,9 @@ async def create_packed_producer(
         on_behalf_of=on_behalf_of,
         client=GatewayClient(epoch, decode_token(token) if token else None),
     )
-    producer = PackedProducer(name, settings, network, pending_bytes_max=pending_bytes_max, wanted=wanted)
+    producer = PackedProducer(
+        name, settings, network, pending_bytes_max=pending_bytes_max, wanted=wanted, create=create
+    )
     client._packed.add(producer)  # noqa: SLF001  # it is closed with the client, which waits for no results of it
     await producer.open(None if timeout is None else max(1, int(timeout * 1000)))
     return producer

@@ -23,6 +23,7 @@ from oncelog_doors.core.pulsar.subscribing import Subscription
 from oncelog_doors.core.shared.window_shares import WindowShares
 from oncelog_doors.log_client.client_policies import PoliciesOfTopic, policies_of
 from oncelog_doors.log_client.log_reader import last_id_at, place_of, raw_of
+from oncelog_doors.log_client.partitions import partitions_of
 from oncelog_doors.log_client.rights import RIGHTS_EVERY_S, Rights, RightsWatch
 from oncelog_doors.pulsar.ports import ConsumerCallbacks, Settled, TakenEntry
 
@@ -161,7 +162,7 @@ async def open_log_consumer(
     network = network_of(client)
     creates = await rights.check(may_create=may_create)
     if not creates:  # the subscription is made all the same
-        await network.lookup.find(rights.topic, create=False)
+        await partitions_of(network.lookup, rights.topic)
     window_bytes = windows.opened()
     closed = partial(windows.closed, window_bytes)
     try:

@@ -11,6 +11,7 @@ from oncelog.runtime.tasks import BackgroundTasks
 from oncelog_doors.core.pulsar.deliveries import Delivery, RawBatch, delivery_of, last_id_of
 from oncelog_doors.core.pulsar.message_ids import DeliveredId, FromEnd, FromEntry, FromFirst, FromTime, Start
 from oncelog_doors.core.shared.window_shares import WindowShares
+from oncelog_doors.log_client.partitions import partitions_of
 from oncelog_doors.log_client.rights import RIGHTS_EVERY_S, Rights, RightsWatch
 
 
@@ -67,6 +68,9 @@ async def open_log_reader(
     """As `ClusterPort.open_reader`. client: with a token of a superuser, if the cluster wants tokens. windows: of all
     readers of the door."""
     creates = await rights.check(may_create=may_create)
+    if not creates and rights.topic.partition is not None:
+        await partitions_of(network_of(client).lookup, rights.topic)
+        creates = True
     name, window_bytes = str(rights.topic), windows.opened()
     closed = partial(windows.closed, window_bytes)
     try:

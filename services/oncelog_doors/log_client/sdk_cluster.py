@@ -35,6 +35,7 @@ from oncelog_doors.log_client.log_consumer import LogConsumer, open_log_consumer
 from oncelog_doors.log_client.log_reader import LogReader, open_log_reader
 from oncelog_doors.log_client.namespace_answers import NamespaceAnswers
 from oncelog_doors.log_client.namespace_grants import Grants, NamespaceGrants
+from oncelog_doors.log_client.partitions import partitions_of
 from oncelog_doors.log_client.rights import Rights
 from oncelog_doors.log_client.stored_contents import StoredContents
 from oncelog_doors.log_client.topic_entries import TopicEntries
@@ -91,7 +92,7 @@ class SdkCluster:
         lookup = network_of(self._client).lookup
         try:
             if not creates:
-                return await lookup.partitions(topic)
+                return await partitions_of(lookup, topic)
             await lookup.find(topic, create=True)
         except InvalidArgument as error:
             if count := partitions_in(error):
@@ -140,6 +141,7 @@ class SdkCluster:
                 on_behalf_of=caller,
                 on_conflict=on_conflict,
                 wanted=wanted,
+                create=False,
             )
 
         try:

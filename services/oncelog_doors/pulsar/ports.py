@@ -244,7 +244,8 @@ class ClusterPort(Protocol):
         epoch: int | None,
         wanted: Callable[[], None],
     ) -> ProducerPort:
-        """Open a producer for the caller. It waits while the topic has no owner; cancelling withdraws the request.
+        """Open a producer for the caller. It waits while the topic has no owner; cancelling withdraws the request. It
+        creates no topic: TopicNotFound.
 
         wanted: called when another client wants the name. Raises OncelogError, as `ProducerOpening.refused` reads it.
         """

@@ -14,7 +14,7 @@ from functools import partial
 from typing import Any, NamedTuple, Protocol, assert_never
 
 from oncelog.core.access import Caller
-from oncelog.core.errors import OncelogError
+from oncelog.core.errors import OncelogError, TopicNotFound
 from oncelog.core.names import TopicName
 from oncelog.runtime.tasks import BackgroundTasks
 from oncelog_doors.core.pulsar.due_refusals import DueRefusals, addressee
@@ -139,16 +139,13 @@ class ProducerSlot:
                     assert_never(effect)
 
     async def _ask(self, ask: AskOwner) -> None:
-        around = self._around
         try:
-            # First: a producer whose schema is refused takes the name from no other one.
-            if self._schema is not None:
-                self._schema_version = await around.cluster.schemas.store(self.topic, around.caller, self._schema)
-            if self._subscription:
-                await around.cluster.ensure_subscription(self.topic, around.caller, self._subscription)
-            port = await around.cluster.open_producer(
-                self.topic, around.caller, name=self._name, token=ask.token, epoch=ask.epoch, wanted=self._wanted
-            )
+            try:
+                port = await self._opened(ask)
+            except TopicNotFound:
+                # Java's client opens producers of dead letter topics without a look-up that creates them.
+                await self._around.cluster.partitions(self.topic, self._around.caller, may_create=True)
+                port = await self._opened(ask)
         except OncelogError as error:
             self._perform_opening(self._opening.refused(error))
             return
@@ -157,6 +154,17 @@ class ProducerSlot:
             return
         self._perform_opening(self._opening.granted(port.name, port.last_sequence_id, port.token))
         self._ended(await port.ended())
+
+    async def _opened(self, ask: AskOwner) -> ProducerPort:
+        cluster, caller = self._around.cluster, self._around.caller
+        # First: a producer whose schema is refused takes the name from no other one.
+        if self._schema is not None:
+            self._schema_version = await cluster.schemas.store(self.topic, caller, self._schema)
+        if self._subscription:
+            await cluster.ensure_subscription(self.topic, caller, self._subscription)
+        return await cluster.open_producer(
+            self.topic, caller, name=self._name, token=ask.token, epoch=ask.epoch, wanted=self._wanted
+        )
 
     def _ended(self, error: OncelogError) -> None:
         if self._closed:

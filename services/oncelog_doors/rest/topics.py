@@ -8,12 +8,12 @@ from fastapi import APIRouter, Query, Request
 
 from oncelog_doors.core.rest import statistics
 from oncelog_doors.core.rest.fields import properties_of
-from oncelog_doors.core.rest.names import shown_topic, unpartitioned
+from oncelog_doors.core.rest.names import shown_topic
 from oncelog_doors.core.rest.policies import check_count
 from oncelog_doors.core.rest.refusals import Refused, refused_field
 from oncelog_doors.rest.addresses import brokers_of
 from oncelog_doors.rest.asking import Asking, AskingOf, BodyOf, each_of, passed_over
-from oncelog_doors.rest.namespaces import all_topics
+from oncelog_doors.rest.namespaces import listed_logs, partitions_of
 from oncelog_doors.rest.paths import below, lookup_path, path
 from oncelog_doors.rest.policies import TOPIC, PlaceOf
 
@@ -35,7 +35,7 @@ def routes() -> APIRouter:
 def _add_lists(router: APIRouter) -> None:
     @router.get(_NAMESPACE)
     async def topics(tenant: str, namespace: str, asking: AskingOf) -> list[str]:
-        return unpartitioned(*await all_topics(asking, tenant, namespace))
+        return await listed_logs(asking, tenant, namespace)
 
     @router.get(f"{_NAMESPACE}/partitioned")
     async def partitioned_topics(tenant: str, namespace: str, asking: AskingOf) -> list[str]:
@@ -65,7 +65,7 @@ def _add_life(router: APIRouter) -> None:
 
     @router.put(f"{TOPIC}/unload", status_code=204)
     async def unload(place: PlaceOf, asking: AskingOf) -> None:
-        count = await _partitions(asking, place)
+        count = await partitions_of(asking, place)
 
         async def one(log: str) -> None:
             # A partition that was never used has no owner.
@@ -89,10 +89,6 @@ def _no_properties(body: Any) -> None:
     raise refused_field(f"properties.{name}"[:100], "topics have no properties here")
 
 
-async def _partitions(asking: Asking, place: str) -> int:
-    return int((await asking.get(f"{place}/partitions"))["partitions"])
-
-
 def _logs(place: str, count: int) -> list[str]:
     """The paths of the partitions, or of the topic if it has none."""
     return [f"{place}-partition-{number}" for number in range(count)] or [place]
@@ -109,7 +105,7 @@ async def _require_unused(asking: Asking, place: str) -> None:
                 return False
             raise
 
-    if any((await each_of(_logs(place, await _partitions(asking, place)), one)).values()):
+    if any((await each_of(_logs(place, await partitions_of(asking, place)), one)).values()):
         raise Refused(412, _IN_USE)
 
 
@@ -123,7 +119,7 @@ def _add_partitions(router: APIRouter) -> None:
         if request.query_params.get("checkAllowAutoCreation") == "true":
             found = await asking.get(lookup_path(place), create="true")
             return {"partitions": found["partitions"], "deleted": False}
-        return {"partitions": await _partitions(asking, place), "deleted": False}
+        return {"partitions": await partitions_of(asking, place), "deleted": False}
 
     @router.put(at, status_code=204)
     async def create(place: PlaceOf, asking: AskingOf, body: BodyOf) -> None:
@@ -142,7 +138,7 @@ def _add_partitions(router: APIRouter) -> None:
     @router.post(f"{TOPIC}/createMissedPartitions", status_code=204)
     async def create_missed(place: PlaceOf, asking: AskingOf) -> None:
         """Partitions are created on their first use, so none is missing."""
-        if not await _partitions(asking, place):
+        if not await partitions_of(asking, place):
             raise Refused(404, "the topic has no partitions")
 
 
@@ -176,7 +172,7 @@ def _add_statistics(router: APIRouter) -> None:
 
 async def _logs_of(asking: Asking, place: str) -> list[str]:
     """Raises Refused for a topic without partitions."""
-    count = await _partitions(asking, place)
+    count = await partitions_of(asking, place)
     if not count:
         raise Refused(404, "the topic has no partitions")
     return _logs(place, count)

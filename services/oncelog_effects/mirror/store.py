@@ -214,7 +214,7 @@ class Copies:
             self._settings.counts.gaps += 1
             _refuse_gap(self.producer.topic, self.position, first, allowed=self._settings.allow_gap)
         own = [run for run in runs_of(messages) if run.origin is None]
-        refused = next((found for run in own if (found := unsupported_in(run)) is not None), None)
+        refused = next((found for run in own if (found := run.not_in_columns()) is not None), None)
         if refused is not None:
             sentence = unsupported(self.producer.topic, *refused)
             if len(messages) > 1:  # then each message is tried alone, and what is before this one is copied
@@ -270,23 +270,8 @@ def too_large(topic: str, index: int, error: MessageTooLarge, *, in_chunks: bool
     return SourceTooLarge(f"{message}: {advice}{LEAVE_OUT}", index=index)
 
 
-def unsupported_in(batch: MessageBatch) -> tuple[int, str] | None:
-    """(index, kind) of the first message that a mirror does not copy; None: there is none. The columns of a copy hold
-    none of these kinds: a value would become an empty one, and a header would be missing."""
-    if batch.encrypted:
-        return batch.first_index, "an encrypted value of a client of Pulsar"
-    null = next((number for number, is_null in enumerate(batch.nulls or ()) if is_null), batch.count)
-    pairs = enumerate(zip(batch.headers or (), batch.properties or (), strict=batch.headers is not None))
-    lossy = next((number for number, (headers, texts) in pairs if len(headers) != len(texts)), batch.count)
-    if null == lossy == batch.count:
-        return None
-    if null <= lossy:
-        return batch.first_index + null, "a null value of a client of Kafka or Pulsar"
-    return batch.first_index + lossy, "headers of a client of Kafka that are not text, or two of one key"
-
-
 def unsupported(topic: str, index: int, kind: str) -> str:
-    """What a user is told of a message that a mirror does not copy. kind: of `unsupported_in`."""
+    """What a user is told of a message that a mirror does not copy. kind: of `MessageBatch.not_in_columns`."""
     return f"message {index} of {topic} has {kind}, which a mirror does not copy: {LEAVE_OUT}"
 
 
@@ -329,7 +314,7 @@ async def _check_last_copy(
 class ToCopy(NamedTuple):
     """The first message that must be copied. position: its index; if there is none: the end of the source.
     publish_time_ms: 0: there is none, or it is not known. gaps: (first index, index behind the last one) of messages
-    before it that the source does not have. in_chunks: that message is. unsupported: its kind of value, which is not
+    before it that the source does not have. in_chunks: that message is. unsupported: what it has that is not
     copied; empty: it is copied."""
 
     position: int
@@ -350,7 +335,7 @@ async def first_to_copy(client: AsyncClient, topic: str, last: int) -> ToCopy:
                     gaps.append((position, batch.first_index))
                     position = batch.first_index
                 if batch.origin is None:
-                    index, kind = unsupported_in(batch) or (-1, "")
+                    index, kind = batch.not_in_columns() or (-1, "")
                     kind = kind if index == position else ""
                     return ToCopy(position, batch.publish_time_ms, tuple(gaps), batch.in_chunks, kind)
                 position = batch.first_index + batch.count

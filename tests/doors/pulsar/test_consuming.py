@@ -1,7 +1,5 @@
 """What consumers with subscriptions are sent, and what their acknowledgements do, over real sockets."""
 
-from typing import Any
-
 import pytest
 
 from oncelog.core.acks.changes import IndexRange
@@ -28,6 +26,7 @@ from tests.doors.pulsar.consumer_client import (
     redeliver,
     subscribe,
     the_consumer,
+    three_delivered,
 )
 from tests.doors.pulsar.entries_at_clients import read
 from tests.doors.pulsar.raw_client import DEADLINE_S, DoorWorld, RawClient, door_world, raw_client
@@ -169,13 +168,6 @@ async def test_consumer_waits_for_storage_that_is_away() -> None:
 
 
 # --- acknowledging ----------------------------------------------------------------------------------------------------
-
-
-async def three_delivered(world: Any, client: Any, kind: int = EXCLUSIVE, *more: tuple[int, int | bytes]) -> None:
-    log_of(world).append(*three())
-    await opened(client, kind, *more)
-    client.write(flow(1000))
-    await messages(client, 3)
 
 
 @pytest.mark.asyncio
@@ -400,32 +392,6 @@ async def test_message_that_the_owner_takes_back_may_come_again() -> None:
         assert await counts(client, 1) == [(0, 1)]
         client.write(ack(id_of(5, 0)))
         await until(lambda: billing(world).acked == {10}, DEADLINE_S)
-
-
-# --- statistics -------------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.asyncio
-async def test_statistics_of_a_consumer() -> None:
-    """What the door knows without a request, with the name that the client has given."""
-    async with door_world() as world, raw_client(world.port) as client:
-        await three_delivered(world, client, SHARED, (6, b"mine"))
-        client.write(ack(id_of(5, 0)))
-        told = await client.answer(frame(command(STATS, (1, 71), (4, 1))))
-        assert (told.request_id, told.consumer_name, told.type) == (71, "mine", "Shared")
-        assert (told.messages_out, told.permits, told.unacked, told.blocked) == (5, 995, 4, False)
-
-
-@pytest.mark.asyncio
-async def test_consumer_is_blocked_while_the_owner_withholds_messages() -> None:
-    """PIP-299. If that is not known, there are no statistics."""
-    async with door_world() as world, raw_client(world.port) as client:
-        await three_delivered(world, client, SHARED)
-        billing(world).paused = True
-        assert (await client.answer(frame(command(STATS, (1, 71), (4, 1))))).blocked
-        billing(world).fails = ServiceUnavailable("no service answers")
-        told = await client.answer(frame(command(STATS, (1, 72), (4, 1))))
-        assert (told.request_id, told.error, told.messages_out) == (72, NOT_NOW, 0)
 
 
 # --- parts, and what the owner takes back -----------------------------------------------------------------------------

@@ -34,6 +34,8 @@ STATS = {
     "entries_in_flight": 0,
     "subscriptions": {},
 }
+#: {scheme: port} of a door that listens with and without TLS.
+PULSAR_PORTS = {"pulsar": 6650, "pulsar+ssl": 6651}
 PERMISSIONS = {"ops": ["admin", "produce"], "r1": ["produce"]}
 #: Of `ENTRY`.
 MESSAGE = {"index": 100, "message_id": "3:7:0"}
@@ -149,11 +151,16 @@ def problem(status: int, detail: str) -> RestAnswer:
 
 @asynccontextmanager
 async def door_at(
-    rest: FakeRest, *, log: FakeRestLog | None = None, security: Security = OPEN, url: str = "http://127.0.0.1:8080"
+    rest: FakeRest,
+    *,
+    log: FakeRestLog | None = None,
+    security: Security = OPEN,
+    url: str = "http://127.0.0.1:8080",
+    pulsar_ports: Mapping[str, int] = PULSAR_PORTS,
 ) -> AsyncIterator[httpx.AsyncClient]:
     """A client of the door. log: None: it has `ENTRY`."""
-    ports = {"pulsar": 6650, "pulsar+ssl": 6651}
-    app = new_app(rest, log or FakeRestLog(ENTRY), version="Oncelog-test", pulsar_ports=ports, security=security)
+    log = log or FakeRestLog(ENTRY)
+    app = new_app(rest, log, version="Oncelog-test", pulsar_ports=pulsar_ports, security=security)
     transport = httpx.ASGITransport(app=app, raise_app_exceptions=False)
     async with httpx.AsyncClient(transport=transport, base_url=url) as client:
         yield client

@@ -161,6 +161,43 @@ async def test_partition_that_was_never_used_is_left_out() -> None:
 
 
 @pytest.mark.asyncio
+async def test_partition_that_was_never_used_is_there() -> None:
+    """It has no partitions, and is in lists, as those that were used: Pulsar creates all of them with the topic."""
+    rest = FakeRest()
+    rest.instead = lambda _method, path: problem(404, "never used") if "-partition-" in path else None
+    at = "/admin/v2/persistent/acme/web/parts"
+    async with door_at(rest) as door:
+        assert (await door.get(f"{at}-partition-1/partitions")).json()["partitions"] == 0
+        assert (await door.get(f"{at}-partition-2/partitions")).status_code == 404
+        assert (await door.get(f"{at}-partition-01/partitions")).status_code == 404
+        listed = (await door.get("/admin/v2/namespaces/acme/web/topics")).json()
+    assert "persistent://acme/web/parts-partition-1" in listed
+
+
+@pytest.mark.asyncio
+async def test_missing_topic_is_created_with_its_subscription() -> None:
+    """If the look-up may create it; else its refusal is the answer."""
+    rest = FakeRest()
+    at, lookup = f"{ONE}/subscription/s", ("GET", "/lookup/v2/topic/persistent/acme/web/one?create=true", None)
+    earliest = {"start": {"position": "earliest"}}
+    missing = [True]
+
+    def instead(method: str, path: str) -> RestAnswer | None:
+        if path.startswith("/lookup"):
+            missing.clear()
+        return problem(404, "no topic") if missing else None
+
+    rest.instead = instead
+    async with door_at(rest) as door:
+        assert (await door.put(at, content=b'"earliest"')).status_code == 204
+        rest.instead = lambda _method, path: problem(
+            *((403, "no") if path.startswith("/lookup") else (404, "no topic"))
+        )
+        assert (await door.put(at, content=b'"earliest"')).status_code == 403
+    assert rest.asked[:3] == [("PUT", at, earliest), lookup, ("PUT", at, earliest)]
+
+
+@pytest.mark.asyncio
 async def test_caller_without_the_right_sees_statistics_without_producers() -> None:
     rest = FakeRest()
     rest.answers[f"{ONE}/stats"] = {"connected_producer_count": 1}
@@ -194,6 +231,18 @@ async def test_addresses_are_those_that_the_caller_has_used() -> None:
         "httpUrlTls": "https://[::1]:443",
         "nativeUrl": "pulsar://[::1]:6650",
     }
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize(("port", "missing"), [("pulsar", "brokerUrlTls"), ("pulsar+ssl", "brokerUrl")])
+async def test_look_up_names_both_kinds_of_address(port: str, missing: str) -> None:
+    """The C++ library and those upon it read both, and crash if one is missing. Where the door does not listen, it is
+    empty."""
+    async with door_at(FakeRest(), pulsar_ports={port: 6650}) as door:
+        found = (await door.get("/lookup/v2/topic/persistent/acme/web/one")).json()
+    there = {"brokerUrl", "brokerUrlTls"} - {missing}
+    assert found.pop(missing) == ""
+    assert found[there.pop()] == found["nativeUrl"] == f"{port}://127.0.0.1:6650"
 
 
 @pytest.mark.asyncio

@@ -291,10 +291,11 @@ class MessageBatch:
         Raises InvalidArgument for what columns cannot hold: null and encrypted values, and headers that are no
         properties."""
         stored = self._stored
-        if (what := self._not_in_columns()) is not None:
-            message = f"messages {self.first_index} to {self.first_index + self.count - 1} have {what} of a client of"
-            client = PayloadFormat(stored.batch.payload_format).name.capitalize()
-            raise InvalidArgument(f"{message} {client}: they cannot be stored as messages of Oncelog", field="value")
+        if (found := self.not_in_columns()) is not None:
+            index, what = found
+            raise InvalidArgument(
+                f"message {index} has {what}: it cannot be stored as a message of Oncelog", field="value"
+            )
         if self._whole and stored.batch.payload_format == PayloadFormat.COLUMNS:
             return bytes(expand_columns(stored.batch, payload_of(stored.batch, stored.body)))
         parts = [encode_values(list(self.values))]
@@ -306,14 +307,20 @@ class MessageBatch:
             parts.append(encode_properties(self.properties))
         return b"".join(parts)
 
-    def _not_in_columns(self) -> str | None:
-        if self.encrypted or any(self.nulls or ()):
-            return "encrypted values" if self.encrypted else "null values"
+    def not_in_columns(self) -> tuple[int, str] | None:
+        """(index, what it has) of the first message with something that columns cannot hold; None: there is none."""
+        client = f"of a client of {PayloadFormat(self._stored.batch.payload_format).name.capitalize()}"
+        if self.encrypted:
+            return self.first_index, f"an encrypted value {client}"
+        for number, is_null in enumerate(self.nulls or ()):
+            if is_null:
+                return self.first_index + number, f"a null value {client}"
         if self.headers is None:
             return None
         pairs = zip(self.headers, self.properties or (), strict=True)
-        unlike = any(len(headers) != len(properties) for headers, properties in pairs)
-        return "headers that are not text, or have one key" if unlike else None
+        unlike = next((number for number, (own, shown) in enumerate(pairs) if len(own) != len(shown)), None)
+        what = f"headers that are not text, or have one key, {client}"
+        return None if unlike is None else (self.first_index + unlike, what)
 
     def copy_values(self) -> tuple[bytes, list[int]]:
         """Copy all values at once: slicing bytes costs half of copying slices of a memoryview."""

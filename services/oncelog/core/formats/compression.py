@@ -140,7 +140,8 @@ def expand_pulsar(codec: PulsarCodec, payload: Buffer, raw_bytes: int) -> Buffer
         case PulsarCodec.LZ4:
             return _expand_lz4_block(payload, raw_bytes)
         case PulsarCodec.ZLIB:
-            return _expand_zlib(payload, raw_bytes)
+            # Java's client flushes the stream, and never ends it.
+            return _expand_zlib(payload, raw_bytes, may_be_open=True)
         case PulsarCodec.ZSTD:
             return _expand_any_zstd(payload, raw_bytes)
         case PulsarCodec.SNAPPY:
@@ -177,13 +178,15 @@ def expand_kafka(codec: KafkaCodec, payload: Buffer, raw_bytes_max: int) -> Buff
             return _expand_zstd_up_to(payload, raw_bytes_max)
 
 
-def _expand_zlib(payload: Buffer, raw_bytes: int) -> bytes:
+def _expand_zlib(payload: Buffer, raw_bytes: int, *, may_be_open: bool = False) -> bytes:
+    """may_be_open: the stream need not have an end."""
     decompressor = zlib.decompressobj()
     try:
         raw = decompressor.decompress(payload, raw_bytes + 1)
     except zlib.error as error:
         raise _damaged(error) from error
-    return _whole(raw, raw_bytes, ended=decompressor.eof and not decompressor.unused_data)
+    ended = may_be_open or decompressor.eof
+    return _whole(raw, raw_bytes, ended=ended and not decompressor.unused_data)
 
 
 def _expand_zstd(payload: Buffer, raw_bytes: int) -> bytes:
