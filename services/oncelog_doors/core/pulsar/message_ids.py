@@ -71,6 +71,11 @@ def start_at_id(ledger_id: int, entry_id: int) -> Start:
     return FromEntry(Position(LedgerId(ledger_id), EntryId(first)))
 
 
+def start_at_time(publish_time_ms: int) -> Start:
+    """Where a seek to this time begins, with the number as it is received. A negative one is before all messages."""
+    return FromTime(0 if publish_time_ms >= _NEGATIVE else publish_time_ms)
+
+
 def before(position: Position) -> Position:
     """The place directly before an entry: of the first entry of a ledger it is ledger:-1, as clients write it."""
     return Position(position.ledger_id, EntryId(position.entry_id - 1))
