@@ -90,6 +90,11 @@ def names_chunk(entry_id: int) -> bool:
     return _CHUNKS_FROM <= entry_id < _NEGATIVE
 
 
+def start_at_time(publish_time_ms: int) -> Start:
+    """Where a seek to this time begins, with the number as it is received. A negative one is before all messages."""
+    return FromTime(0 if publish_time_ms >= _NEGATIVE else publish_time_ms)
+
+
 def before(position: Position) -> Position:
     """The place directly before an entry: of the first entry of a ledger it is ledger:-1, as clients write it."""
     return Position(position.ledger_id, EntryId(position.entry_id - 1))
