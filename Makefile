@@ -26,7 +26,7 @@ WIRES = $(sort $(patsubst proto/%/,%,$(dir $(PROTOS))))
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup proto guarantees lint measure format test test-core test-doors test-effects test-spark test-lab test-changed test-steady proofs sim demo spark-proof jobs-proof fault-proof effects-proof effects-comparison copier-proof pulsar-java-proof pulsar-go-proof pulsar-suites-proof pulsar-proof verdicts-proof upgrade-proof retention-proof ledgers-proof records-proof console-proof smoke smoke-storage smoke-spark chaos bench images dist lock clean tools tools-java how-long
+.PHONY: help setup proto kafka-tables guarantees lint measure format test test-core test-doors test-effects test-spark test-lab test-changed test-steady proofs sim demo spark-proof jobs-proof fault-proof effects-proof effects-comparison copier-proof pulsar-java-proof pulsar-go-proof pulsar-suites-proof pulsar-proof verdicts-proof upgrade-proof retention-proof ledgers-proof records-proof console-proof smoke smoke-storage smoke-spark chaos bench images dist lock clean tools tools-java how-long
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "make %-13s %s\n", $$1, $$2}'
@@ -44,6 +44,10 @@ $(STAMP): requirements.lock pyproject.toml
 proto: $(STAMP) ## generate services/*/wire from proto/ (OUT=dir: elsewhere)
 	@for wire in $(WIRES); do mkdir -p $(or $(OUT),services)/$$wire && rm -f $(or $(OUT),services)/$$wire/*_pb2* || exit 1; done
 	PATH=$(CURDIR)/$(BIN):$$PATH $(BIN)/python -m grpc_tools.protoc -I proto --python_out=$(or $(OUT),services) --mypy_out=quiet:$(or $(OUT),services) $(PROTOS)
+
+kafka-tables: $(STAMP) ## generate the tables of Kafka's messages from the definitions that kafka-python has
+	$(BIN)/python -m tests.suite.kafka_tables > .venv/kafka_tables.py
+	mv .venv/kafka_tables.py services/oncelog_doors/wire/kafka_tables.py
 
 guarantees: $(STAMP) ## generate tests/GUARANTEES.md from the tests' markers and the planted bugs
 	$(BIN)/python -m tests.tidy.guarantees
@@ -86,7 +90,7 @@ test-changed: tools $(STAMP) ## run the tests that depend on the files that diff
 test-steady: tools $(STAMP) ## run `make test` RUNS times, ten unless given, beside LOAD processes that compute, none unless given
 	@$(BIN)/python -m tests.suite.steady --runs $(RUNS) --load $(LOAD)
 
-proofs: tools $(if $(filter pulsar-java pulsar-defects,$(or $(ONLY),pulsar-java)),tools-java) $(STAMP) ## run the proofs that the default tests leave to the night (ONLY=names, see python -m tests.suite --list)
+proofs: tools $(if $(filter pulsar-java pulsar-suites pulsar-defects,$(or $(ONLY),pulsar-java)),tools-java) $(STAMP) ## run the proofs that the default tests leave to the night (ONLY=names, see python -m tests.suite --list)
 	@$(BIN)/python -m tests.suite --proofs $(ONLY)
 
 # Programs that the tests start and that no Python package contains. What is missing is installed: in CI without a
@@ -154,8 +158,10 @@ pulsar-java-proof: tools tools-java $(STAMP) ## programs with Java clients of Pu
 pulsar-go-proof: tools $(STAMP) ## programs with Pulsar's Go client publish and read through a door, through kills; needs Go 1.24 or a newer one
 	$(BIN)/pytest -q tests/doors/clients/go
 
-pulsar-suites-proof: tools $(STAMP) ## the tests of Pulsar's Go client in front of a door, but for those that go_left_out.txt names; needs Go 1.24, and the ports 6650 and 8080
+pulsar-suites-proof: tools tools-java $(STAMP) ## Pulsar's own tests of its Go and Java clients in front of a door, and of Python's with PULSAR_CLIENT_PYTHON=checkout; tests/doors/suites lists what is left out; needs Go 1.24, Maven, a JDK, and the ports 6650 and 8080
 	$(BIN)/python -m tests.doors.suites.go_suite
+	$(BIN)/python -m tests.doors.suites.java_suite
+	$(if $(PULSAR_CLIENT_PYTHON),$(BIN)/python -m tests.doors.suites.python_suite --sources $(PULSAR_CLIENT_PYTHON))
 
 pulsar-proof: tools-java $(STAMP) ## defects of Pulsar, shown with its own clients, and what a door makes of them; needs Maven and a JDK, and Go for its rows (PROOF=more options)
 	@mkdir -p $(PULSAR_PROOF)/go

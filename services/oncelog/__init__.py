@@ -34,9 +34,10 @@ if TYPE_CHECKING:
     from oncelog.client.reading.search import AsyncSearch
     from oncelog.client.reading.stream_state import Gap
     from oncelog.client.sync import Client, Consumer, Producer, Reader, Search
+    from oncelog.client.values.consumer_batch import ConsumerBatch
     from oncelog.client.values.corruption import Skipped
     from oncelog.client.values.encrypted import EncryptedMessage
-    from oncelog.client.values.messages import ConsumerBatch, Message, MessageBatch
+    from oncelog.client.values.messages import Message, MessageBatch
     from oncelog.client.values.results import AckResult, BatchResult, PublishResult, SendResult
     from oncelog_effects.processes import process
     from oncelog_effects.programs.program import run
@@ -64,7 +65,7 @@ _LAZY = {
     "ProducerLease": "oncelog.client.producing.leases",
     "PublishResult": "oncelog.client.values.results",
     "Reader": "oncelog.client.sync",
-    "ConsumerBatch": "oncelog.client.values.messages",
+    "ConsumerBatch": "oncelog.client.values.consumer_batch",
     "Retry": "oncelog.client.consuming.handler_run",
     "Search": "oncelog.client.sync",
     "SendResult": "oncelog.client.values.results",

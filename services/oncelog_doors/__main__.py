@@ -15,7 +15,9 @@ def main() -> int:
     commands = parser.add_subparsers(dest="command", required=True)
     pulsar_proof.add_command(commands)
     serve = commands.add_parser(
-        "serve", help="serve clients of Pulsar", description="Serve clients of Pulsar until SIGTERM."
+        "serve",
+        help="serve clients of Pulsar and Kafka",
+        description="Serve clients of Pulsar and Kafka until SIGTERM.",
     )
     serve.add_argument(
         "--url", help="metadata services of the cluster, oncelog[+proxy][+tls]://host:port[,host:port...]"
@@ -24,10 +26,13 @@ def main() -> int:
         "--pulsar",
         dest="pulsar_address",
         metavar="HOST:PORT",
-        help="listen for clients without TLS; port 0: a free one",
+        help="listen for clients of Pulsar without TLS; port 0: a free one",
     )
     serve.add_argument(
-        "--pulsar-tls", dest="pulsar_tls_address", metavar="HOST:PORT", help="listen for clients with TLS (pulsar+ssl)"
+        "--pulsar-tls",
+        dest="pulsar_tls_address",
+        metavar="HOST:PORT",
+        help="listen for clients of Pulsar with TLS",
     )
     serve.add_argument(
         "--pulsar-rest",
@@ -37,6 +42,21 @@ def main() -> int:
     )
     serve.add_argument(
         "--pulsar-rest-tls", dest="pulsar_rest_tls_address", metavar="HOST:PORT", help="the same with TLS (https)"
+    )
+    serve.add_argument(
+        "--kafka",
+        dest="kafka_address",
+        metavar="HOST:PORT",
+        help="listen for clients of Kafka without TLS; port 0: a free one",
+    )
+    serve.add_argument(
+        "--kafka-tls", dest="kafka_tls_address", metavar="HOST:PORT", help="listen for clients of Kafka with TLS"
+    )
+    serve.add_argument(
+        "--kafka-advertised",
+        dest="kafka_advertised",
+        metavar="HOST:PORT",
+        help="tell clients of Kafka to connect to this address; default: the address that they have used",
     )
     serve.add_argument("--host", dest="listen_host", help="address of the health port")
     serve.add_argument("--health-port", type=int, help="port of /livez, /readyz and /metrics; 0: a free port")

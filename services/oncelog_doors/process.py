@@ -4,6 +4,7 @@ import logging
 import ssl
 from collections.abc import Mapping
 from contextlib import AsyncExitStack
+from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 from uuid import uuid4
@@ -13,6 +14,7 @@ from oncelog.client.network.addresses import speaks_tls
 from oncelog.client.rest_calls import cluster_id_of
 from oncelog.core.address import join_address
 from oncelog.core.errors import InvalidArgument
+from oncelog.core.names import parse_namespace
 from oncelog.runtime.descriptors import connections_within
 from oncelog.runtime.health import Health
 from oncelog.runtime.logs import announce_serving
@@ -20,15 +22,20 @@ from oncelog.runtime.process import Shutdown
 from oncelog.runtime.security import Security
 from oncelog.runtime.settings import DoorSettings, variable
 from oncelog.runtime.telemetry import Telemetry
+from oncelog_doors.connections.listener import Listener
+from oncelog_doors.connections.ports import LoopTimers
 from oncelog_doors.core.pulsar.send_budget import SendBudget, SendLimits
 from oncelog_doors.core.pulsar.sends import Sends
 from oncelog_doors.core.shared.admissions import AdmissionLimits, Admissions
+from oncelog_doors.kafka.asking import Address
+from oncelog_doors.kafka.connection import Connection as KafkaConnection
+from oncelog_doors.kafka.home import KafkaHome
 from oncelog_doors.log_client.forwarded_rest import ForwardedRest
+from oncelog_doors.log_client.kafka_cluster import KafkaCluster
 from oncelog_doors.log_client.sdk_cluster import SdkCluster
-from oncelog_doors.metrics import observe
-from oncelog_doors.pulsar.door import PulsarDoor
-from oncelog_doors.pulsar.home import Home
-from oncelog_doors.pulsar.ports import LoopTimers
+from oncelog_doors.metrics import observe, observe_kafka
+from oncelog_doors.pulsar.connection import Connection as PulsarConnection
+from oncelog_doors.pulsar.home import Home as PulsarHome
 
 logger = logging.getLogger(__name__)
 
@@ -67,33 +74,56 @@ class DoorProcess:
             client = await stack.enter_async_context(_client(settings))
             self._unready = f"waiting for the cluster at {settings.url}"
             asked = cluster_id_of(client, settings.start_timeout_ms, where=settings.url)
-            if await shutdown.or_result(asked) is None:
+            cluster_id = await shutdown.or_result(asked)
+            if cluster_id is None:
                 return
             bytes_max = settings.door_bytes_max
             cluster = self._cluster(
                 client, security, batch_bytes_max=settings.message_bytes_max, readers_bytes=bytes_max
             )
-            home = _home(settings, cluster, self._sends)
-            observe(telemetry, home)
-            door = PulsarDoor(home)
-            stack.push_async_callback(door.close)
-            serving = await _listen(door, settings, security)
-            serving |= await _serve_rest(stack, settings, security, serving)
+            admissions = Admissions(AdmissionLimits(connections_within(settings.door_connections_max)))
+            doors: list[Listener] = []
+            serving: dict[str, str] = {}
+            if settings.pulsar_address or settings.pulsar_tls_address:
+                home = _pulsar_home(settings, cluster, self._sends, admissions)
+                observe(telemetry, home)
+                doors.append(Listener(home, partial(PulsarConnection, home)))
+                stack.push_async_callback(doors[-1].close)
+                serving |= await _listen(doors[-1], "pulsar", settings, security)
+                serving |= await _serve_rest(stack, settings, security, cluster, serving)
+            if settings.kafka_address or settings.kafka_tls_address:
+                kafka = _kafka_home(settings, cluster, cluster_id, admissions)
+                observe_kafka(telemetry, kafka)
+                doors.append(Listener(kafka, partial(KafkaConnection, kafka)))
+                stack.push_async_callback(doors[-1].close)
+                serving |= await _listen(doors[-1], "kafka", settings, security)
             self._unready = None
             announce_serving(logger, serving | {"health": settings.address(health_port)})
             await shutdown.wait()
             self._unready = "draining"
-            logger.info("draining", extra={"fields": {"connections": len(home.connections)}})
+            logger.info("draining", extra={"fields": {"connections": sum(map(len, doors))}})
 
 
 def _check_listeners(settings: DoorSettings) -> None:
-    if not settings.pulsar_address and not settings.pulsar_tls_address:
-        names = f"{variable('pulsar_address')} (--pulsar) or {variable('pulsar_tls_address')} (--pulsar-tls)"
+    fields = {
+        "pulsar_address": "--pulsar",
+        "pulsar_tls_address": "--pulsar-tls",
+        "kafka_address": "--kafka",
+        "kafka_tls_address": "--kafka-tls",
+    }
+    if not any(getattr(settings, field) for field in fields):
+        names = " or ".join(f"{variable(field)} ({option})" for field, option in fields.items())
         raise InvalidArgument(f"the door has no address to listen on: set {names}", field="pulsar_address")
+    if settings.kafka_advertised and settings.kafka_address and settings.kafka_tls_address:
+        message = (
+            f"{variable('kafka_advertised')} is one address, and clients of both listeners would be told it: set only "
+            f"one of {variable('kafka_address')} and {variable('kafka_tls_address')}"
+        )
+        raise InvalidArgument(message, field="kafka_advertised")
 
 
 def _warn_of_plain_tokens(settings: DoorSettings, security: Security) -> None:
-    for field in ("pulsar_address", "pulsar_rest_address"):
+    for field in ("pulsar_address", "pulsar_rest_address", "kafka_address"):
         if getattr(settings, field) and security.authenticator is not None and security.certificate is not None:
             # Without a certificate, Security has warned.
             logger.warning("tokens of clients without TLS are sent in plain text: unset %s", variable(field))
@@ -114,37 +144,51 @@ def _client(settings: DoorSettings, *, own_token: bool = True) -> AsyncClient:
     )
 
 
-def _home(settings: DoorSettings, cluster: SdkCluster, sends: type[Sends]) -> Home:
+def _pulsar_home(settings: DoorSettings, cluster: SdkCluster, sends: type[Sends], admissions: Admissions) -> PulsarHome:
     whole = settings.door_bytes_max
     limits = SendLimits(
         connection_bytes=min(SendLimits().connection_bytes, whole // _CONNECTION_PART), process_bytes=whole
     )
-    connections_max = connections_within(settings.door_connections_max)
-    return Home(
+    return PulsarHome(
         cluster,
         LoopTimers(),
         server_version=f"Oncelog {version('oncelog')}",
         sends=sends,
         budget=SendBudget(limits),
-        admissions=Admissions(AdmissionLimits(connections_max)),
+        admissions=admissions,
     )
 
 
-async def _listen(door: PulsarDoor, settings: DoorSettings, security: Security) -> dict[str, str]:
-    """{scheme: host:port}. Raises InvalidArgument."""
+def _kafka_home(settings: DoorSettings, cluster: SdkCluster, cluster_id: str, admissions: Admissions) -> KafkaHome:
+    namespace = parse_namespace(settings.kafka_namespace)
+    advertised = Address(*_host_and_port(settings.kafka_advertised)) if settings.kafka_advertised else None
+    return KafkaHome(
+        KafkaCluster(cluster, cluster_id, namespace),
+        LoopTimers(),
+        namespace=namespace,
+        advertised=advertised,
+        admissions=admissions,
+        request_bytes_max=settings.kafka_request_bytes_max,
+        bytes_max=settings.door_bytes_max,
+    )
+
+
+async def _listen(door: Listener, protocol: str, settings: DoorSettings, security: Security) -> dict[str, str]:
+    """{scheme: host:port}. protocol: the first word of its settings. Raises InvalidArgument."""
+    plain, with_tls = f"{protocol}_address", f"{protocol}_tls_address"
     contexts: dict[str, tuple[str, ssl.SSLContext | None]] = {}
-    if settings.pulsar_address:
-        contexts["pulsar"] = settings.pulsar_address, None
-    if settings.pulsar_tls_address:
+    if getattr(settings, plain):
+        contexts[protocol] = plain, None
+    if getattr(settings, with_tls):
         assert security.certificate is not None, "the settings have one"
-        contexts["pulsar+ssl"] = settings.pulsar_tls_address, security.certificate.ssl_context()
+        contexts[f"{protocol}+ssl"] = with_tls, security.certificate.ssl_context()
     serving = {}
-    for scheme, (address, context) in contexts.items():
+    for scheme, (field, context) in contexts.items():
+        address = getattr(settings, field)
         host, port = _host_and_port(address)
         try:
             found = await door.listen(host, port, context)
         except OSError as error:
-            field = "pulsar_tls_address" if context else "pulsar_address"
             message = f"cannot listen on {address}: {error.strerror or error}; choose another address"
             raise InvalidArgument(message, field=field) from error
         serving[scheme] = join_address(settings.advertised_host or host, found)
@@ -157,10 +201,10 @@ def _host_and_port(address: str) -> tuple[str, int]:
 
 
 async def _serve_rest(
-    stack: AsyncExitStack, settings: DoorSettings, security: Security, serving: Mapping[str, str]
+    stack: AsyncExitStack, settings: DoorSettings, security: Security, cluster: SdkCluster, serving: Mapping[str, str]
 ) -> dict[str, str]:
-    """{scheme: host:port}, if it is wanted. stack: ends it. serving: what clients with Pulsar's protocol connect to.
-    Raises InvalidArgument."""
+    """{scheme: host:port}, if it is wanted. stack: ends it. cluster: the log. serving: what clients with Pulsar's
+    protocol connect to. Raises InvalidArgument."""
     wanted = {
         "http": (settings.pulsar_rest_address, None),
         "https": (settings.pulsar_rest_tls_address, security.certificate),
@@ -172,6 +216,7 @@ async def _serve_rest(
 
     app = new_app(
         ForwardedRest(await stack.enter_async_context(_client(settings, own_token=False))),
+        cluster,
         version=f"Oncelog-{version('oncelog')}",
         pulsar_ports={scheme: _host_and_port(address)[1] for scheme, address in serving.items()},
         security=security,

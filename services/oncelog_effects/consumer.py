@@ -8,8 +8,10 @@ from oncelog.client.consuming.acknowledging import AckFuture
 from oncelog.client.consuming.consumer import AsyncConsumer
 from oncelog.client.consuming.consumer_driver import ConsumerDriver
 from oncelog.client.consuming.subscribing import consumer_settings
+from oncelog.client.values.consumer_batch import ConsumerBatch
 from oncelog.client.values.corruption import OnCorrupt
-from oncelog.client.values.messages import ConsumerBatch, Message
+from oncelog.client.values.encrypted import EncryptedMessage, OnEncrypted
+from oncelog.client.values.messages import Message
 from oncelog.core.acks.changes import IndexRange
 from oncelog.core.ids import Generation, SeekEpoch
 from oncelog.core.names import TopicName, dead_letter_topic
@@ -24,6 +26,7 @@ class Subscribing(NamedTuple):
     type: str
     dead_letter_topic: str
     on_corrupt: OnCorrupt
+    on_encrypted: OnEncrypted = OnEncrypted.RAISE
 
 
 class EffectsConsumer(AsyncConsumer):
@@ -48,7 +51,14 @@ class EffectsConsumer(AsyncConsumer):
             settings = replace(settings, dead_letter_topic=str(name))
         consumer = adopt(
             client,
-            lambda network, timeout_ms: cls(topic, settings, network, timeout_ms=timeout_ms, on_corrupt=how.on_corrupt),
+            lambda network, timeout_ms: cls(
+                topic,
+                settings,
+                network,
+                timeout_ms=timeout_ms,
+                on_corrupt=how.on_corrupt,
+                on_encrypted=how.on_encrypted,
+            ),
         )
         consumer.unread = []
         consumer.has_dead_letter_topic = dead_letters
@@ -83,3 +93,12 @@ class EffectsConsumer(AsyncConsumer):
         super()._add(topic, settings)
         for runs in self._partitions.values():
             runs.pass_over = self.unread.append
+
+
+def size_of(message: Message) -> int:
+    """Of its value; a client of Pulsar may have sent a null one, or an encrypted one, of which all of its entry counts
+    once."""
+    value = message.value
+    if isinstance(value, EncryptedMessage):
+        return 0 if value.batch_index else len(value.entry)
+    return 0 if value is None else len(value)

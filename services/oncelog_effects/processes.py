@@ -10,7 +10,7 @@ from oncelog.client.consuming.subscribing import first_indexes
 from oncelog.client.network.partition_watch import PartitionWatch
 from oncelog.client.network.start_position import Place
 from oncelog.client.values.arguments import check_takes, choice, integer
-from oncelog.client.values.corruption import OnCorrupt
+from oncelog.client.values.encrypted import choices_of
 from oncelog.client.values.messages import Message
 from oncelog.core.effect_errors import EffectMisuse
 from oncelog.core.errors import InvalidArgument
@@ -35,8 +35,8 @@ OrderedTypeName = Literal["exclusive", "failover"]
 #: of the application; with TopicEffects it yields or returns outputs
 EffectFunction = Callable[..., Awaitable[Iterable[Any] | None] | Iterable[Any] | AsyncIterable[Any] | None]
 OnCorruptName = Literal["raise", "skip"]
+OnEncryptedName = Literal["raise", "pass"]
 _TYPES: dict[str, OrderedTypeName] = {"exclusive": "exclusive", "failover": "failover"}
-_ON_CORRUPT = {each.value: each for each in OnCorrupt}
 
 
 class Process(Generic[ConnectionT]):
@@ -63,6 +63,7 @@ class Process(Generic[ConnectionT]):
         max_attempts: int | None = None,
         dead_letter_topic: str | None = None,
         on_corrupt: OnCorruptName = "raise",
+        on_encrypted: OnEncryptedName = "raise",
     ) -> None:
         """See `process`."""
         _check_store(effects)
@@ -79,7 +80,7 @@ class Process(Generic[ConnectionT]):
         self._how = Subscribing(
             self.subscription, self.effect, choice("type", _TYPES, type),
             _checked_dead_letters(self.topic, self.subscription, dead_letter_topic, max_attempts),
-            choice("on_corrupt", _ON_CORRUPT, on_corrupt),
+            *choices_of(on_corrupt, on_encrypted),
         )  # fmt: skip
         self._start = start
         default = 1
@@ -218,6 +219,7 @@ def process(
     max_attempts: int | None = None,
     dead_letter_topic: str | None = None,
     on_corrupt: OnCorruptName = "raise",
+    on_encrypted: OnEncryptedName = "raise",
 ) -> Callable[[EffectFunction], Process[ConnectionT]]:
     """Make a function whose writes to one store happen once for each message.
 
@@ -247,6 +249,8 @@ def process(
             tried for ever, and nothing behind it in its partition is processed.
         dead_letter_topic: None: a name derived from topic and subscription. Only with max_attempts.
         on_corrupt: "raise": a message that cannot be read ends the process with an error. "skip": it has no effect.
+        on_encrypted: as in `create_reader`: "raise" ends the process at a message that a client of Pulsar has
+            encrypted. "pass": the value of such a message is an EncryptedMessage.
 
     Raises InvalidName, InvalidArgument. Also for effects that are no store, and for a function that takes other
     arguments, if that can be known.
@@ -256,7 +260,7 @@ def process(
         return Process(
             function, topic, subscription=subscription, effects=effects, effect=effect, type=type, start=start,
             batch=batch, batch_bytes=batch_bytes, concurrency=concurrency, max_attempts=max_attempts,
-            dead_letter_topic=dead_letter_topic, on_corrupt=on_corrupt,
+            dead_letter_topic=dead_letter_topic, on_corrupt=on_corrupt, on_encrypted=on_encrypted,
         )  # fmt: skip
 
     return made

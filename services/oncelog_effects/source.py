@@ -23,7 +23,7 @@ from oncelog.core.errors import EffectsError, OncelogError, SubscriptionGone
 from oncelog.runtime.application_errors import SeenErrors, kind_of, reason_of
 from oncelog.runtime.tasks import CancelledByNobody, asked_cancellations_only
 from oncelog_effects.claiming import AttachAgain, Claim, ClaimAgain, Claiming, Rewound
-from oncelog_effects.consumer import EffectsConsumer
+from oncelog_effects.consumer import EffectsConsumer, size_of
 from oncelog_effects.core.effects.giving_up import Care, attempts, given_up, gives_up
 from oncelog_effects.core.effects.ordered import Keeps, Received, Step, StoredPosition, next_step, passes_gap, went_back
 from oncelog_effects.function_run import (
@@ -365,9 +365,9 @@ class EffectsSource(Generic[ConnectionT]):
     def _next_batch(self) -> Sequence[Message]:
         """Consecutive messages within the limits; at least one."""
         waiting, limits = self._waiting, self._limits
-        size = len(waiting[0].value)
+        size = size_of(waiting[0])
         for number in range(1, min(len(waiting), limits.messages)):
-            size += len(waiting[number].value)
+            size += size_of(waiting[number])
             if size > limits.bytes or waiting[number].index != waiting[number - 1].index + 1:
                 return waiting[:number]
         return waiting[: limits.messages]

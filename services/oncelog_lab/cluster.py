@@ -16,6 +16,7 @@ from oncelog.cli.admin.rest_paths import topic_path
 from oncelog.cli.standalone.status import read_status
 from oncelog.client.client import AsyncClient
 from oncelog.client.connecting import connect
+from oncelog.runtime.port_claim import claim_port, port_of
 from oncelog_lab.access import ClusterAccess, RestClient
 from oncelog_lab.child_process import LabChild, Line
 from oncelog_lab.failures import LabFailed
@@ -26,6 +27,7 @@ SERVING_DEADLINE_S = 60.0
 STATS_DEADLINE_S = 120.0
 _CONNECT_TIMEOUT_S = 10.0
 STORAGE_NODES = 3
+_HOST = "127.0.0.1"
 
 
 class ClusterProcess(NamedTuple):
@@ -52,6 +54,11 @@ class LabCluster:
     @property
     def admin_url(self) -> str:
         return self.access.admin_url
+
+    @property
+    def pulsar_url(self) -> str:
+        """For clients of Pulsar; empty without a door. Raises LabFailed as `processes`."""
+        return str(self._status()["pulsar_url"])
 
     @property
     def console(self) -> str:
@@ -151,13 +158,25 @@ async def standalone_cluster(
     log: Path | None = None,
     on_line: Line | None = None,
     settings: Mapping[str, str] | None = None,
+    door: bool = False,
 ) -> AsyncIterator[LabCluster]:
     """Start a cluster on free ports, and drain it at the end of the block. Raises LabFailed.
 
     log, on_line: see `LabChild.start`; without both, the log is beside `data`.
-    settings: environment variables of all processes, besides the defaults.
+    settings: environment variables of all processes, besides the defaults. door: one for clients of Pulsar, too.
     """
-    counts = ("--storage-nodes", str(storage_nodes), "--owners", str(owners), "--metadata", str(metadata))
+    counts: tuple[str, ...] = (
+        "--storage-nodes",
+        str(storage_nodes),
+        "--owners",
+        str(owners),
+        "--metadata",
+        str(metadata),
+    )
+    if door:
+        # A port of a standalone door must be named. The cluster claims it itself, at once.
+        with claim_port(_HOST) as claim:
+            counts += ("--pulsar-port", str(port_of(claim)))
     child = await LabChild.start(
         "the standalone cluster",
         (

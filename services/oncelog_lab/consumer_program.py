@@ -18,7 +18,7 @@ from itertools import groupby
 from oncelog.client.connecting import connect
 from oncelog.client.consuming.consumer import AsyncConsumer
 from oncelog.client.consuming.subscribing import SubscriptionTypeName
-from oncelog.client.values.messages import ConsumerBatch
+from oncelog.client.values.consumer_batch import ConsumerBatch
 from oncelog.core.errors import OncelogError
 from oncelog.core.formats.message_id import EARLIEST
 from oncelog_lab.running import quiet_grpc

@@ -74,16 +74,19 @@ class Cluster(LocalCluster):
         http_port: int = 0,
         pulsar_port: int = 0,
         pulsar_rest_port: int = 0,
+        kafka_port: int = 0,
         **settings: int | str,
     ) -> Iterator[Self]:
-        """Serve inside the block. ports: 0 for free ones; pulsar_port: 0 for no door; pulsar_rest_port: 0 for no REST
-        of that door. settings: of the services, by the names of their fields.
+        """Serve inside the block. ports: 0 for free ones; pulsar_port, pulsar_rest_port, kafka_port: of a door; 0: not
+        served. settings: of the services, by the names of their fields.
 
         With TLS or authentication the requests of this class need more: `rest`.
         """
         counts = {"--storage-nodes": storage_nodes, "--owners": owners, "--metadata": metadata}
         ports = {"--port": port, "--http-port": http_port}
-        doors = {"--pulsar-port": pulsar_port, "--pulsar-rest-port": pulsar_rest_port}
+        doors = {
+            "--pulsar-port": pulsar_port, "--pulsar-rest-port": pulsar_rest_port, "--kafka-port": kafka_port,
+        }  # fmt: skip
         ports |= {name: given for name, given in doors.items() if given}
         arguments = [f"{name}={value}" for name, value in (counts | ports).items()]
         given = {variable(name): str(value) for name, value in (_SMALL | settings).items()}

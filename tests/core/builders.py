@@ -42,7 +42,7 @@ from oncelog.core.topic_events.events import ReceivedBatch
 TOPIC = TopicId("0f" * 16)
 A, B, C, D = (Incarnation(name) for name in "abcd")
 PID = ProducerId(1)
-MONOTONIC, CONTIGUOUS = SequenceMode.MONOTONIC, SequenceMode.CONTIGUOUS
+MONOTONIC, CONTIGUOUS, EPOCHED = SequenceMode.MONOTONIC, SequenceMode.CONTIGUOUS, SequenceMode.EPOCHED
 
 
 def checksum(data: Buffer, value: int) -> int:

@@ -20,6 +20,7 @@ from tests.oracles.leases import LeaseHistory
 from tests.simulation.clients.ack_workload import AckWorkload, ChangingTopic
 from tests.simulation.clients.byzantine_client import Stranger
 from tests.simulation.clients.end_of_log_client import Questioner
+from tests.simulation.clients.epoched_client import EpochedClient, epochs_of
 from tests.simulation.clients.lease_client import LeaseClient, lease_programs
 from tests.simulation.clients.producer_client import ClientParts, ProducerClient
 from tests.simulation.clients.reader_client import ReaderClient, ReaderParts
@@ -36,7 +37,7 @@ from tests.simulation.servers.repair_server import Repairer, queue_settings
 from tests.simulation.servers.storage_server import NodeParts, StorageServer
 from tests.simulation.servers.store import Store
 from tests.simulation.servers.topic_shell import TopicShell
-from tests.simulation.shapes import Shape
+from tests.simulation.shapes import ACK_SEEDS, EPOCH_SEEDS, Shape
 from tests.simulation.watches.watching import Watch
 from tests.simulation.world import Process, World
 
@@ -198,8 +199,11 @@ class Cluster:
         for source, places in shape.inputs or make_inputs(world.rng, shape.producers):
             # A shape may serve many runs.
             mine = replace(source, complete=False, places=places, on_conflict=shape.on_conflict(world, source))
+            in_epochs = EPOCH_SEEDS <= world.seed < ACK_SEEDS and mine.name is not None
+            of_kafka = epochs_of(mine, world.seed) if in_epochs else mine
+            client_class = EpochedClient if in_epochs else ProducerClient
             for _ in range(places):
-                producers.append(ProducerClient(parts, f"client{number}{len(producers)}", topic_id, mine))
+                producers.append(client_class(parts, f"client{number}{len(producers)}", topic_id, of_kafka))
         if shape.leases is not None:
             programs = lease_programs(parts, f"leaser{number}", topic_id, shape.leases)
             self.lease_clients += programs

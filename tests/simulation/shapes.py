@@ -21,6 +21,8 @@ RETURN_TICKS = 1500
 CURSOR_TICKS = 400
 #: How many seeds a kind of runs has. Those from 0 on publish and read.
 KIND_SEEDS = 1_000_000
+#: In the runs from this seed on, before those, producers are clients of Kafka, which count in epochs.
+EPOCH_SEEDS = 900_000
 #: The runs from this seed on change subscriptions, too.
 ACK_SEEDS = 1_000_000
 #: The runs from this seed on have consumers instead.

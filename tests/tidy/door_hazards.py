@@ -107,7 +107,9 @@ DOOR_HAZARDS = {
     "ack-of-another-part": Hazard(
         "P18. A consumer of key_shared has some messages of an entry, and acknowledges the entry. The messages of it "
         "that another consumer works on are acknowledged, and lost.",
-        "An id means what this consumer was sent under it on this connection. All other ids are ignored.",
+        "An id means what this consumer was sent under it on this connection. All other ids are ignored, but for those "
+        "of entries with one message in a subscription that was never sought: the consumer is not sent that message "
+        "again.",
     ),
     "ack-of-the-unreadable": Hazard(
         "P19. A client cannot decode or decrypt a message, and acknowledges it with the reason. It is lost.",

@@ -4,14 +4,14 @@ Code and tests cite a hazard by its name. `@pytest.mark.hazard("id-between-store
 its rule.
 """
 
-from tests.tidy.chunk_hazards import CHUNK_HAZARDS
 from tests.tidy.door_hazards import DOOR_HAZARDS
 from tests.tidy.effect_hazards import EFFECT_HAZARDS
 from tests.tidy.gateway_hazards import GATEWAY_HAZARDS
 from tests.tidy.hazard import Hazard
 from tests.tidy.http_hazards import HTTP_HAZARDS
+from tests.tidy.kafka_hazards import KAFKA_HAZARDS
 from tests.tidy.outbox_hazards import OUTBOX_HAZARDS
-from tests.tidy.producer_hazards import PRODUCER_HAZARDS
+from tests.tidy.producer_hazards import CHUNK_HAZARDS, PRODUCER_HAZARDS
 from tests.tidy.recovery_hazards import RECOVERY_HAZARDS
 from tests.tidy.version_hazards import VERSION_HAZARDS
 
@@ -473,6 +473,7 @@ HAZARDS = {
     **PRODUCER_HAZARDS,
     **DOOR_HAZARDS,
     **GATEWAY_HAZARDS,
+    **KAFKA_HAZARDS,
     **CHUNK_HAZARDS,
     **RECOVERY_HAZARDS,
     **VERSION_HAZARDS,

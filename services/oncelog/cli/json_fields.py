@@ -15,6 +15,8 @@ FIELDS = {
         "an object for each message: value (value_base64 if it is not UTF-8), producer_name, producer_id (null: "
         "stored without deduplication; without a name: the producer has expired), sequence_id, message_id, "
         "publish_time, index (number of the message in the topic), and, if set, key, event_time_ms and properties. "
+        "An encrypted message has a null value and encrypted: keys, algorithm, parameters_base64, batch_index, "
+        "batch_count, and, of the first message of its entry, entry_base64 (what the client of Pulsar has sent). "
         "A part that cannot be read is an object with the only field skipped (position, first_index, count, "
         "reason); a part that was trimmed or given up is an object with the only field gap (first_index, "
         "last_index, given_up)."

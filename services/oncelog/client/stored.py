@@ -7,6 +7,7 @@ the ids have gaps, and what another message under an id means.
 
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
+from typing import Literal
 
 from oncelog.client.client import AsyncClient
 from oncelog.client.values.messages import Message, MessageBatch
@@ -20,12 +21,14 @@ async def stored_batches(
     *,
     inclusive: bool = False,
     timeout_s: float | None = None,
+    on_encrypted: Literal["raise", "pass"] = "raise",
 ) -> AsyncGenerator[MessageBatch, None]:
-    """From a place on, up to the last message that is stored now. timeout_s: of each batch. Raises as readers."""
+    """From a place on, up to the last message that is stored now. timeout_s: of each batch. on_encrypted: as in
+    `create_reader`. Raises as readers."""
     last = await client.last_message_id(topic)
     if last is None:
         return
-    async with await client.create_reader(topic, start=start, inclusive=inclusive) as reader:
+    async with await client.create_reader(topic, start=start, inclusive=inclusive, on_encrypted=on_encrypted) as reader:
         if isinstance(start, Index) and not await reader.has_message_available():
             return  # the reader would wait for a message of this index
         while (batch := await reader.batch_up_to(last, timeout=timeout_s)) is not None:
@@ -52,10 +55,17 @@ async def stored_by(
 
 
 async def stored_message(
-    client: AsyncClient, topic: str, place: MessageId | Index, *, timeout_s: float | None = None
+    client: AsyncClient,
+    topic: str,
+    place: MessageId | Index,
+    *,
+    timeout_s: float | None = None,
+    on_encrypted: Literal["raise", "pass"] = "raise",
 ) -> Message | None:
-    """The message at a place; None: it is not stored, or not kept any more."""
-    async with aclosing(stored_batches(client, topic, place, inclusive=True, timeout_s=timeout_s)) as batches:
+    """The message at a place; None: it is not stored, or not kept any more. on_encrypted: as in `create_reader`."""
+    async with aclosing(
+        stored_batches(client, topic, place, inclusive=True, timeout_s=timeout_s, on_encrypted=on_encrypted)
+    ) as batches:
         batch = await anext(batches, None)
     if batch is None or place not in (batch.message_id(0), Index(batch.first_index)):
         return None
@@ -65,5 +75,5 @@ async def stored_message(
 async def end_of(client: AsyncClient, topic: str) -> int:
     """The index behind the last message that is stored; 0: there is none."""
     last = await client.last_message_id(topic)
-    found = None if last is None else await stored_message(client, topic, last)
+    found = None if last is None else await stored_message(client, topic, last, on_encrypted="pass")
     return 0 if found is None else found.index + 1

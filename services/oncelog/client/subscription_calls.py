@@ -1,5 +1,7 @@
 """Calls of REST about one subscription of one topic or partition."""
 
+from collections.abc import Collection
+from typing import Any
 from urllib.parse import quote
 
 from oncelog.client.client import AsyncClient
@@ -19,8 +21,16 @@ class SubscriptionRest:
     async def consumers(self) -> set[str]:
         """The names of consumers that are connected, without those beyond the limit of a list. Raises
         SubscriptionNotFound, and DeadlineExceeded."""
-        found = await rest(self._client, "GET", self._path, timeout_ms=self._timeout_ms)
-        return {each["consumer_name"] for described in found.values() for each in described["consumers"]}
+        return {each["consumer_name"] for described in await self._described() for each in described["consumers"]}
+
+    async def paused(self) -> bool:
+        """Whether new messages are withheld because of the state of acknowledgements. Raises SubscriptionNotFound,
+        Conflict while the topic has no owner, and DeadlineExceeded."""
+        return any(described["is_blocked_on_ack_state_persistent"] for described in await self._described())
+
+    async def _described(self) -> Collection[dict[str, Any]]:
+        found: dict[str, dict[str, Any]] = await rest(self._client, "GET", self._path, timeout_ms=self._timeout_ms)
+        return found.values()
 
     async def delete(self) -> None:
         """Raises Conflict while consumers are connected, SubscriptionNotFound, and DeadlineExceeded."""

@@ -13,6 +13,7 @@ __all__ = [
     "SourceDiverged",
     "SourceTooLarge",
     "SourceTrimmed",
+    "SourceUnsupported",
     "StoreAhead",
     "StoreBusy",
     "StoreDiverged",
@@ -83,6 +84,11 @@ class SourceTooLarge(EffectsError):
 
 class SourceTrimmed(EffectsError):
     """The source of a mirror has deleted messages that were not copied; details: next_index, first_index."""
+
+
+class SourceUnsupported(EffectsError):
+    """A message of a mirror's source has a value that mirrors do not copy: a null or an encrypted one of a client of
+    Pulsar; details: index."""
 
 
 class PartitionsDiffer(EffectsError):

@@ -117,9 +117,10 @@ REDRIVE_TOPIC = "redrive.topic"
 REDRIVE = "redrive/"
 #: Of the producers that store the outputs of effects, the rows of an outbox, the copies of another cluster's topics.
 EFFECTS, RELAY, MIRROR = "effects/", "relay/", "mirror/"
-#: How the names of producers begin that the services open for themselves, now or in a later version (hazard
-#: foreign-producer-name).
-SERVICE_PREFIXES = (DEAD_LETTERS, REDRIVE, "kafka/")
+#: Of the producers that a gateway opens for clients of Kafka.
+KAFKA = "kafka/"
+#: How the names of producers begin that the services open for themselves (hazard foreign-producer-name).
+SERVICE_PREFIXES = (DEAD_LETTERS, REDRIVE, KAFKA)
 #: Of the producers that Oncelog's own programs open with the rights of the role that runs them.
 PROGRAM_PREFIXES = (EFFECTS, RELAY, MIRROR)
 

@@ -4,7 +4,8 @@ What older programs cannot read begins at a stored level, which an operator rais
 (`core.placement.level`). Until then processes of several versions take part in the cluster.
 
     8   the first one; records keep the fields that they do not know
-    9   entries of clients of Pulsar (`core.formats.pulsar`), and units; producers and consumers of
+    9   entries of clients of Pulsar (`core.formats.pulsar`), and units; record batches of clients of
+        Kafka (`core.formats.kafka`), and producers in mode EPOCHED; producers and consumers of
         gateways' clients
 """
 

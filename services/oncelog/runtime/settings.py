@@ -15,7 +15,8 @@ from typing import Any, TypeVar, get_type_hints
 from urllib.parse import urlsplit
 
 from oncelog.core.address import host_fault, join_address
-from oncelog.core.errors import InvalidArgument
+from oncelog.core.errors import InvalidArgument, InvalidName
+from oncelog.core.names import parse_namespace
 from oncelog.runtime.logs import LEVELS
 from oncelog.runtime.observing.http_hosts import HttpHosts
 
@@ -305,6 +306,15 @@ class DoorSettings(ProcessSettings):
     #: the same for `pulsar-admin` and look-ups over HTTP
     pulsar_rest_address: str = ""
     pulsar_rest_tls_address: str = ""
+    #: the same for clients of Kafka
+    kafka_address: str = ""
+    kafka_tls_address: str = ""
+    #: host:port that clients of Kafka are told to connect to; empty: the address of this machine that they have used
+    kafka_advertised: str = ""
+    #: of topics that clients of Kafka name without one
+    kafka_namespace: str = "public/default"
+    #: of one request of a client of Kafka
+    kafka_request_bytes_max: int = 16 * 1024 * 1024
     #: the topic owners' limit of a message, which clients get when they connect
     message_bytes_max: int = 5 * 1024 * 1024
     #: connections of clients, never more than half of the process's limit of open files; half of them for one role or
@@ -315,9 +325,17 @@ class DoorSettings(ProcessSettings):
 
     def __post_init__(self) -> None:
         ProcessSettings.__post_init__(self)
-        for field in ("pulsar_address", "pulsar_tls_address", "pulsar_rest_address", "pulsar_rest_tls_address"):
+        plain, with_tls = (
+            ("pulsar_address", "pulsar_rest_address", "kafka_address", "kafka_advertised"),
+            ("pulsar_tls_address", "pulsar_rest_tls_address", "kafka_tls_address"),
+        )
+        for field in (*plain, *with_tls):
             check_listening(field, getattr(self, field))
-        for field in ("pulsar_tls_address", "pulsar_rest_tls_address"):
+        try:
+            parse_namespace(self.kafka_namespace)
+        except InvalidName as error:
+            raise InvalidArgument(f"{variable('kafka_namespace')}: {error}", field="kafka_namespace") from error
+        for field in with_tls:
             if getattr(self, field) and not self.tls_certificate_file:
                 message = f"{variable(field)} needs {variable('tls_certificate_file')}"
                 raise InvalidArgument(message, field="tls_certificate_file")

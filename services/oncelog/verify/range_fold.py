@@ -11,6 +11,7 @@ from itertools import pairwise
 
 from oncelog.core.formats.batch import BatchHeader
 from oncelog.core.formats.entry import EntryHeader, GivenUp, ProducerOpened
+from oncelog.core.formats.epoched_ids import begins_epoch
 from oncelog.core.ids import NO_SEQUENCE, EntryId, Incarnation, Position, ProducerId, SequenceId, TopicId
 from oncelog.verify.copies import CopiesComparison
 from oncelog.verify.range_summary import (
@@ -222,7 +223,11 @@ class RangeFold:
 
     def _note_holes(self, position: Position, part: ProducerSummary, ids: Sequence[int]) -> None:
         """ids: ascending, above the mark of this range. The id before the first one of a range is not known here."""
-        if part.mark >= 0 and ids[0] != part.mark + 1 and not self._blind:
+        if part.mark >= 0 and ids[0] != part.mark + 1 and not self._blind and begins_epoch(ids[0], part.mark):
+            part.epochs_count += 1
+            if len(part.epochs) < HOLES_KEPT:
+                part.epochs.append(IdGap(position, part.mark, SequenceId(ids[0])))
+        elif part.mark >= 0 and ids[0] != part.mark + 1 and not self._blind:
             part.holes_count += 1
             if len(part.holes) < HOLES_KEPT:
                 part.holes.append(IdGap(position, part.mark, SequenceId(ids[0])))

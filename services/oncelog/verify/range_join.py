@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from oncelog.core.formats.entry import SequenceMode
+from oncelog.core.formats.epoched_ids import begins_epoch
 from oncelog.core.ids import NO_SEQUENCE, EntryId, Generation, LedgerId, OwnerEpoch, Position, ProducerId, SequenceId
 from oncelog.verify.range_fold import ledger_border
 from oncelog.verify.range_summary import Finding, LedgerSummary, ProducerSummary, RangeSummary, StoredIds
@@ -276,21 +277,25 @@ def _check_presumed(joined: JoinedLog, known: JoinedProducer, part: ProducerSumm
 
 
 def _check_holes(joined: JoinedLog, known: JoinedProducer, part: ProducerSummary, *, lost: bool) -> None:
-    """The ids of a contiguous producer have no gaps and start with 0."""
-    if known.mode is SequenceMode.CONTIGUOUS:
-        for hole in part.holes:
-            joined.find("hole", hole.position, _hole(known.name, hole.before, hole.after))
-        joined.findings_count += part.holes_count - len(part.holes)
+    """The ids of a contiguous producer have no gaps and start with 0; those of an epoched one may begin a higher
+    epoch."""
+    if known.mode in (SequenceMode.CONTIGUOUS, SequenceMode.EPOCHED):
+        holes, count, epoched = part.holes, part.holes_count, known.mode is SequenceMode.EPOCHED
+        if not epoched:
+            holes, count = sorted([*holes, *part.epochs]), count + part.epochs_count
+        for hole in holes:
+            joined.find("hole", hole.position, _hole(known, hole.before, hole.after))
+        joined.findings_count += count - len(holes)
         if part.front and (known.sure or known.followed) and not lost:
             first = part.front[0].ids[0]
-            if first > known.mark + 1:
-                joined.find("hole", part.front[0].position, _hole(known.name, known.mark, first))
+            if first > known.mark + 1 and not (epoched and begins_epoch(first, known.mark)):
+                joined.find("hole", part.front[0].position, _hole(known, known.mark, first))
     known.followed = (known.followed or part.mark >= 0) and not lost
 
 
-def _hole(name: str, before: int, after: int) -> str:
+def _hole(known: JoinedProducer, before: int, after: int) -> str:
     missing = f"id {before + 1} is" if after == before + 2 else f"ids {before + 1} to {after - 1} are"
-    return f"{missing} missing of {name!r}, which is contiguous"
+    return f"{missing} missing of {known.name!r}, which is {known.mode.name.lower() if known.mode else 'contiguous'}"
 
 
 def _add_totals(totals: RangeSummary, summary: RangeSummary) -> None:

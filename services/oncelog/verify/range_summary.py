@@ -112,7 +112,8 @@ class ProducerSummary:
     stored in this range, -1: none. front: the first entries with ids above all earlier ids of the range; front_cut:
     there are more. low: entries with ids at or below; low_rows: their number of messages. stated: the first grants, and
     those whose mark depends on earlier ranges. skipped: the highest one above the mark. holes: the first gaps after the
-    first id; holes_count: all of them. Only a contiguous producer must have none.
+    first id; holes_count: all of them. A contiguous producer must have none. epochs, epochs_count: the same of gaps in
+    front of an id that begins an epoch (see `epoched_ids`), which an epoched producer may have.
     """
 
     early: list[EarlyBatch] = field(default_factory=list)
@@ -127,6 +128,8 @@ class ProducerSummary:
     skipped: RangeSkip | None = None
     holes: list[IdGap] = field(default_factory=list)
     holes_count: int = 0
+    epochs: list[IdGap] = field(default_factory=list)
+    epochs_count: int = 0
     messages: int = 0
 
 

@@ -33,7 +33,9 @@ class _SequenceModeEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Sequence
     SEQUENCE_MODE_MONOTONIC: _SequenceMode.ValueType  # 1
     """Ids chosen by the application, with holes of any size."""
     SEQUENCE_MODE_CONTIGUOUS: _SequenceMode.ValueType  # 2
-    """Each id is one above the previous one."""
+    """each id is one above the previous one"""
+    SEQUENCE_MODE_EPOCHED: _SequenceMode.ValueType  # 3
+    """see core/formats/epoched_ids.py"""
 
 class SequenceMode(_SequenceMode, metaclass=_SequenceModeEnumTypeWrapper): ...
 
@@ -41,7 +43,9 @@ SEQUENCE_MODE_UNSPECIFIED: SequenceMode.ValueType  # 0
 SEQUENCE_MODE_MONOTONIC: SequenceMode.ValueType  # 1
 """Ids chosen by the application, with holes of any size."""
 SEQUENCE_MODE_CONTIGUOUS: SequenceMode.ValueType  # 2
-"""Each id is one above the previous one."""
+"""each id is one above the previous one"""
+SEQUENCE_MODE_EPOCHED: SequenceMode.ValueType  # 3
+"""see core/formats/epoched_ids.py"""
 Global___SequenceMode: _TypeAlias = SequenceMode  # noqa: Y015
 
 class _OnConflict:
@@ -225,8 +229,8 @@ class OpenProducer(_message.Message):
     owner_epoch_seen: _builtins.int
     """Highest owner epoch that the client has seen for this topic; an owner with a lower epoch steps down."""
     instance_id: _builtins.bytes
-    """16 random bytes, the same in all requests of one producer instance. A repeated request joins the earlier one and
-    never leads to a second grant. Empty: each request counts as another instance's.
+    """16 bytes, the same in all requests of one producer instance. A repeated request joins the earlier one and never
+    leads to a second grant. Empty: each request counts as another instance's.
     """
     growths: _builtins.int
     """Recorded for a new name: how often the partitioned topic has got more partitions, 0 to 255."""

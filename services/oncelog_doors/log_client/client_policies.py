@@ -14,15 +14,17 @@ from oncelog_doors.core.pulsar.verdicts import TopicRules
 
 _LOG = logging.getLogger(__name__)
 
-#: How long a change of policies may take until a producer that is open follows it.
+#: How long a change of policies may take until a producer or consumer that is open follows it.
 AGE_S = 10.0
 
 
 class ClientPolicies(NamedTuple):
-    """new_instance_fences: a new producer takes its name from one that is connected. rules: for what is sent."""
+    """new_instance_fences: a new producer takes its name from one that is connected. rules: for what is sent.
+    ack_undecodable: messages that a client cannot decode are acknowledged."""
 
     new_instance_fences: bool = False
     rules: TopicRules = TopicRules()
+    ack_undecodable: bool = False
 
 
 async def policies_of(client: AsyncClient, topic: TopicName) -> ClientPolicies:
@@ -45,26 +47,26 @@ def _read(applied: dict[str, Any]) -> ClientPolicies:
         accept_other_content=is_on("pulsarAcceptOtherContent"),
         accept_unverified=not is_on("pulsarRefuseUnverified"),
     )
-    return ClientPolicies(is_on("pulsarNewInstanceFences"), rules)
+    return ClientPolicies(is_on("pulsarNewInstanceFences"), rules, is_on("pulsarAckUndecodable"))
 
 
-class RulesOfTopic:
-    """For one producer: one question for all batches that need an answer within some seconds."""
+class PoliciesOfTopic:
+    """For one producer or consumer: one question for all that needs an answer within some seconds."""
 
     def __init__(self, ask: Callable[[], Awaitable[ClientPolicies]], *, age_s: float = AGE_S) -> None:
         self._ask, self._age_s = ask, age_s
-        self._known: tuple[float, TopicRules] | None = None
+        self._known: tuple[float, ClientPolicies] | None = None
         self._asking = asyncio.Lock()
 
-    async def get(self) -> TopicRules:
+    async def get(self) -> ClientPolicies:
         """If they cannot be read, the defaults: those lose nothing."""
         async with self._asking:
             now_s = time.monotonic()
             if self._known is None or self._known[0] < now_s - self._age_s:
                 try:
-                    rules = (await self._ask()).rules
+                    policies = await self._ask()
                 except OncelogError as error:
                     _LOG.warning("policies for clients of Pulsar cannot be read, the defaults apply: %s", error)
-                    rules = TopicRules()
-                self._known = now_s, rules
+                    policies = ClientPolicies()
+                self._known = now_s, policies
             return self._known[1]

@@ -12,7 +12,7 @@ from oncelog_doors.core.pulsar.verdicts import BY_RULES, Ids, Known, Rejected, T
 from oncelog_doors.log_client.chunked_sends import ChunkedSends
 from oncelog_doors.log_client.client_chunks import PreparedChunk, prepared_chunk
 from oncelog_doors.log_client.client_entries import packed
-from oncelog_doors.log_client.client_policies import RulesOfTopic
+from oncelog_doors.log_client.client_policies import PoliciesOfTopic
 from oncelog_doors.log_client.known_batches import known_of
 from oncelog_doors.log_client.stored_contents import StoredContents
 from oncelog_doors.pulsar.ports import Decided
@@ -24,9 +24,9 @@ class ClientProducer:
     """Of one client of a door."""
 
     def __init__(
-        self, producer: PackedProducer, rules: RulesOfTopic, contents: StoredContents, tasks: BackgroundTasks
+        self, producer: PackedProducer, policies: PoliciesOfTopic, contents: StoredContents, tasks: BackgroundTasks
     ) -> None:
-        self._producer, self._rules, self._contents, self._tasks = producer, rules, contents, tasks
+        self._producer, self._policies, self._contents, self._tasks = producer, policies, contents, tasks
         self._judging: set[asyncio.Task[None]] = set()
         self._chunks = ChunkedSends(producer, contents, self._known)
 
@@ -98,7 +98,7 @@ class ClientProducer:
             decided(verdict_on(known[0], ids, known[1], _NO_RULES))
 
     async def _judge(self, known: Known, ids: Ids, decided: Decided) -> None:
-        decided(verdict_on(known, ids, None, await self._rules.get()))
+        decided(verdict_on(known, ids, None, (await self._policies.get()).rules))
 
     def _judged(self, decided: Decided, task: "asyncio.Task[None]") -> None:
         self._judging.discard(task)

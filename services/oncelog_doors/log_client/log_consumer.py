@@ -25,8 +25,10 @@ from oncelog_doors.core.pulsar.chunked_deliveries import is_in_chunks
 from oncelog_doors.core.pulsar.message_ids import DeliveredId, Start
 from oncelog_doors.core.pulsar.subscribing import Subscription
 from oncelog_doors.core.shared.window_shares import WindowShares
+from oncelog_doors.log_client.client_policies import PoliciesOfTopic, policies_of
 from oncelog_doors.log_client.log_chunks import LogChunks
 from oncelog_doors.log_client.log_reader import last_id_at, place_of, raw_of
+from oncelog_doors.log_client.partitions import partitions_of
 from oncelog_doors.log_client.rights import RIGHTS_EVERY_S, Rights, RightsWatch
 from oncelog_doors.pulsar.ports import ConsumerCallbacks, Settled, TakenEntry
 
@@ -43,6 +45,7 @@ class LogConsumer:
         consumer: EntryConsumer,
         ends: EntryReader,
         rights: Rights,
+        policies: PoliciesOfTopic,
         tasks: BackgroundTasks,
         *,
         every_s: float = RIGHTS_EVERY_S,
@@ -51,12 +54,16 @@ class LogConsumer:
         """ends: looks at the end of the topic; it is not open. every_s: how often the rights are asked for. closed:
         called once, when it holds no entries any more."""
         self._closed: Callable[[], None] | None = closed
-        self._client, self._consumer, self._ends, self._tasks = client, consumer, ends, tasks
+        self._client, self._consumer, self._ends, self._policies, self._tasks = client, consumer, ends, policies, tasks
         self._watch = RightsWatch(rights, tasks, self._lost, every_s=every_s)
 
     def _lost(self) -> None:
         """The client has lost its right."""
         self._tasks.start(self._consumer.close(), what=f"the end of {self._consumer.name}")
+
+    @property
+    def created(self) -> bool:
+        return self._consumer.created
 
     @property
     def active(self) -> bool:
@@ -101,6 +108,12 @@ class LogConsumer:
             asyncio.get_running_loop().call_soon(then, error, False)
         else:
             future.add_done_callback(partial(_settle, then))
+
+    async def acks_undecodable(self) -> bool:
+        return (await self._policies.get()).ack_undecodable
+
+    async def is_paused(self) -> bool:
+        return await self._consumer.is_paused()
 
     def nack(self, ranges: Sequence[IndexRange], *, delay_ms: int) -> None:
         if self._consumer.failure is None:
@@ -155,13 +168,14 @@ async def open_log_consumer(
     windows: WindowShares,
     *,
     may_create: bool,
+    form: Callable[..., LogConsumer] = LogConsumer,
 ) -> LogConsumer:
     """As `ClusterPort.open_consumer`. client: with a token of a superuser, if the cluster wants tokens. windows: of all
-    readers and consumers of the door."""
+    readers and consumers of the door. form: makes the consumer; the proof against Pulsar's rule has another one."""
     network = network_of(client)
     creates = await rights.check(may_create=may_create)
     if not creates:  # the subscription is made all the same
-        await network.lookup.find(rights.topic, create=False)
+        await partitions_of(network.lookup, rights.topic)
     window_bytes = windows.opened()
     closed = partial(windows.closed, window_bytes)
     try:
@@ -183,4 +197,5 @@ async def open_log_consumer(
         closed()
         raise
     ends = EntryReader(parse_topic(str(rights.topic)), network, timeout_ms=None)
-    return LogConsumer(client, consumer, ends, rights, network.background, closed=closed)
+    policies = PoliciesOfTopic(partial(policies_of, client, rights.topic))
+    return form(client, consumer, ends, rights, policies, network.background, closed=closed)

@@ -14,13 +14,14 @@ from oncelog.client.gateways import (
     open_entry_reader,
 )
 from oncelog.core.errors import CorruptEntry, InvalidBatch, OncelogError
-from oncelog.core.ids import Position
+from oncelog.core.ids import Position, TopicId
 from oncelog.runtime.tasks import BackgroundTasks
 from oncelog_doors.core.pulsar.chunked_deliveries import is_in_chunks
 from oncelog_doors.core.pulsar.deliveries import Delivery, RawBatch, delivery_of, last_id_of
 from oncelog_doors.core.pulsar.message_ids import DeliveredId, FromEnd, FromEntry, FromFirst, FromTime, Start
 from oncelog_doors.core.shared.window_shares import WindowShares
 from oncelog_doors.log_client.log_chunks import LogChunks
+from oncelog_doors.log_client.partitions import partitions_of
 from oncelog_doors.log_client.rights import RIGHTS_EVERY_S, Rights, RightsWatch
 
 
@@ -65,13 +66,15 @@ class LogReader:
         return len(entry.stored.body)
 
     def prepare(self, entry: WholeEntry, bytes_max: int) -> Delivery:
-        try:
-            return self.delivery_of(raw_of(entry), bytes_max)
-        except InvalidBatch as error:
-            raise _corrupt(entry, error) from error
+        return prepared(entry, bytes_max, self.delivery_of)
 
     async def last_id(self) -> DeliveredId | None:
         return await last_id_at(self._reader)
+
+    @property
+    def topic_id(self) -> TopicId:
+        """Raises ReaderClosed when it is closed."""
+        return self._reader.topic_id
 
     def close(self) -> None:
         self._watch.close()
@@ -87,14 +90,32 @@ async def open_log_reader(
     """As `ClusterPort.open_reader`. client: with a token of a superuser, if the cluster wants tokens. windows: of all
     readers of the door."""
     creates = await rights.check(may_create=may_create)
-    name, window_bytes = str(rights.topic), windows.opened()
+    if not creates and rights.topic.partition is not None:
+        await partitions_of(network_of(client).lookup, rights.topic)
+        creates = True
+    return await open_at(client, rights, place_of(start), windows.opened(), windows, create=creates)
+
+
+async def open_at(
+    client: AsyncClient, rights: Rights, place: EntryStart, window_bytes: int, windows: WindowShares, *, create: bool
+) -> LogReader:
+    """For a caller whose rights were checked. window_bytes: of `windows`, which has it back when the reader is closed,
+    or not opened. Raises as `open_entry_reader`."""
     closed = partial(windows.closed, window_bytes)
     try:
-        reader = await open_entry_reader(client, name, place_of(start), create=creates, window_bytes=window_bytes)
+        reader = await open_entry_reader(client, str(rights.topic), place, create=create, window_bytes=window_bytes)
     except BaseException:
         closed()
         raise
     return LogReader(client, reader, rights, network_of(client).background, closed=closed)
+
+
+def prepared(entry: WholeEntry, bytes_max: int, form: Callable[[RawBatch, int], Delivery] = delivery_of) -> Delivery:
+    """As `ReaderPort.prepare`. form: what is sent of an entry."""
+    try:
+        return form(raw_of(entry), bytes_max)
+    except InvalidBatch as error:
+        raise _corrupt(entry, error) from error
 
 
 async def last_id_at(reader: EntryReader) -> DeliveredId | None:

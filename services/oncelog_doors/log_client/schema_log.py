@@ -17,11 +17,18 @@ from google.protobuf.message import DecodeError
 from oncelog.client.client import AsyncClient, network_of
 from oncelog.client.rest_calls import rest, topic_path
 from oncelog.client.values.messages import Message
-from oncelog.core.errors import NotFound, TopicNotFound
+from oncelog.core.errors import LimitReached, NotFound, TopicNotFound
 from oncelog.core.format_errors import UnknownFormat
 from oncelog.core.formats.message_id import EARLIEST, Index, MessageId
 from oncelog.core.names import NamespaceName, TopicName
-from oncelog_doors.core.pulsar.schemas import SCHEMAS_TOPIC, Schema, Schemas, Stored
+from oncelog_doors.core.pulsar.schemas import (
+    SCHEMAS_TOPIC,
+    FoundSchema,
+    Schema,
+    Schemas,
+    Stored,
+    encode_version,
+)
 from oncelog_doors.wire.pulsar_values_pb2 import Schema as SchemaMessage
 
 _FORMAT_PROPERTY, _FORMAT = "format", "1"
@@ -58,8 +65,8 @@ class SchemaLog:
                 version = self._schemas.version_of(topic_id, schema)
         return version
 
-    async def schema(self, topic_id: str, version: int | None) -> tuple[int, bytes]:
-        """(version, the bytes of the schema). version: None: the newest. Raises NotFound, and the errors of the SDK."""
+    async def schema(self, topic_id: str, version: int | None) -> FoundSchema:
+        """version: None: the newest. Raises NotFound, and the errors of the SDK."""
         place = None if version is None else self._schemas.place_of(topic_id, version)
         if place is None:
             async with self._reading:
@@ -67,7 +74,24 @@ class SchemaLog:
             place = self._schemas.place_of(topic_id, version)
         if place is None:
             raise NotFound("the topic has no schema" if version is None else f"the topic has no schema {version}")
-        return place[0], await self._at(place[1])
+        return await self._at(*place)
+
+    async def every_schema(self, topic_id: str, bytes_max: int) -> list[FoundSchema]:
+        """All versions, the oldest first. bytes_max: of all of them. Raises LimitReached above it, NotFound, and the
+        errors of the SDK."""
+        async with self._reading:
+            await self._read_on()
+        found: list[FoundSchema] = []
+        left = bytes_max
+        for version in range(self._schemas.versions_of(topic_id)):
+            found.append(await self.schema(topic_id, version))
+            left -= len(found[-1].schema)
+            if left < 0:
+                raise LimitReached(
+                    f"the schemas of the topic have more than {bytes_max} bytes: ask for single versions",
+                    field="schemas", limit=bytes_max,
+                )  # fmt: skip
+        return found
 
     async def _read_on(self) -> None:
         """Read what was acknowledged before this call."""
@@ -108,12 +132,13 @@ class SchemaLog:
             await rest(self._client, "POST", f"{path}/{policy}", value, timeout_ms=_TIMEOUT_MS)
         self._is_kept = self._exists = True
 
-    async def _at(self, number: int) -> bytes:
+    async def _at(self, version: int, number: int) -> FoundSchema:
+        """number: of the message."""
         async with await self._client.create_reader(str(self._topic), start=Index(number)) as reader:
             message = await reader.read_next()
         if message.index != number:
             raise NotFound(f"message {number} of {self._topic} is not kept any more")
-        return bytes(message.value)
+        return FoundSchema(encode_version(version), bytes(message.value), message.publish_time_ms)
 
 
 def _stored(message: Message) -> Stored | None:

@@ -1,4 +1,5 @@
-"""A cluster through one client of the SDK, in the form that a door needs (`pulsar.ports.ClusterPort`).
+"""A cluster through one client of the SDK, in the forms that a door needs (`pulsar.ports.ClusterPort` and
+`rest.ports.LogPort`).
 
 The door's own role is a superuser. Each producer is opened on behalf of the role of its client, so the owner of the
 topic checks that role's rights, and the name belongs to it. Tokens are those of the log, checked with its key.
@@ -21,23 +22,26 @@ from oncelog.core.formats.client_token import decode_token
 from oncelog.core.names import NamespaceName, TopicName, check_part
 from oncelog.runtime.security import Security
 from oncelog.runtime.tokens import SCHEME
+from oncelog_doors.connections.ports import ProvedCaller
 from oncelog_doors.core.pulsar.message_ids import Start
 from oncelog_doors.core.pulsar.openings import NO_TOKEN
 from oncelog_doors.core.pulsar.subscribing import Subscription
-from oncelog_doors.core.pulsar.topic_lists import NamedTopic
 from oncelog_doors.core.shared.lookup_rights import may_create, require_creation
+from oncelog_doors.core.shared.named_topics import NamedTopic
 from oncelog_doors.core.shared.reading_rights import require_right
 from oncelog_doors.core.shared.window_shares import WindowShares
-from oncelog_doors.log_client.client_policies import RulesOfTopic, policies_of
+from oncelog_doors.log_client.client_policies import PoliciesOfTopic, policies_of
 from oncelog_doors.log_client.client_producer import ClientProducer
 from oncelog_doors.log_client.log_consumer import LogConsumer, open_log_consumer
 from oncelog_doors.log_client.log_reader import LogReader, open_log_reader
 from oncelog_doors.log_client.namespace_answers import NamespaceAnswers
 from oncelog_doors.log_client.namespace_grants import Grants, NamespaceGrants
+from oncelog_doors.log_client.partitions import partitions_of
 from oncelog_doors.log_client.rights import Rights
 from oncelog_doors.log_client.stored_contents import StoredContents
+from oncelog_doors.log_client.topic_entries import TopicEntries
 from oncelog_doors.log_client.topic_schemas import TopicSchemas
-from oncelog_doors.pulsar.ports import ConsumerCallbacks, ProducerPort, ProvedCaller
+from oncelog_doors.pulsar.ports import ConsumerCallbacks, ProducerPort
 
 READERS_BYTES = 256 * 1024 * 1024
 #: Of reading the rights of a namespace. Clients wait 30 s for a look-up, and repeat it.
@@ -59,7 +63,20 @@ class SdkCluster:
         self._grants = NamespaceGrants(self._ask_for_grants)
         self._windows = WindowShares(readers_bytes)
         self.schemas = TopicSchemas(client, self._grants)
+        self.entries = TopicEntries(client, self._grants, batch_bytes_max=batch_bytes_max)
         self._lists = NamespaceAnswers(self._ask_for_topics, keeps=False)
+
+    @property
+    def client(self) -> AsyncClient:
+        return self._client
+
+    @property
+    def windows(self) -> WindowShares:
+        """Of all readers and consumers."""
+        return self._windows
+
+    def rights(self, caller: Caller, topic: TopicName) -> Rights:
+        return Rights(caller, topic, self._grants)
 
     @property
     def authentication(self) -> bool:
@@ -88,7 +105,7 @@ class SdkCluster:
         lookup = network_of(self._client).lookup
         try:
             if not creates:
-                return await lookup.partitions(topic)
+                return await partitions_of(lookup, topic)
             await lookup.find(topic, create=True)
         except InvalidArgument as error:
             if count := partitions_in(error):
@@ -137,6 +154,7 @@ class SdkCluster:
                 on_behalf_of=caller,
                 on_conflict=on_conflict,
                 wanted=wanted,
+                create=False,
             )
 
         try:
@@ -148,18 +166,18 @@ class SdkCluster:
                 raise ProducerBusy(message) from error
             producer = await opened("fence")
         tasks = network_of(self._client).background
-        rules = RulesOfTopic(partial(policies_of, self._client, topic))
-        return ClientProducer(producer, rules, StoredContents(self._client, str(topic), tasks), tasks)
+        policies = PoliciesOfTopic(partial(policies_of, self._client, topic))
+        return ClientProducer(producer, policies, StoredContents(self._client, str(topic), tasks), tasks)
 
     async def ensure_subscription(self, topic: TopicName, caller: Caller, name: str) -> None:
-        creates = await Rights(caller, topic, self._grants).check(may_create=True)
+        creates = await self.rights(caller, topic).check(may_create=True)
         await network_of(self._client).lookup.find(topic, create=creates)
         path = f"{topic_path(topic)}/subscription/{quote(check_part(name, field='subscription'), safe='')}"
         start = {"start": {"position": "earliest"}}
         await rest(self._client, "PUT", path, start, may_exist=True, timeout_ms=_CREATION_TIMEOUT_MS)
 
     async def open_reader(self, topic: TopicName, caller: Caller, start: Start, *, may_create: bool) -> LogReader:
-        rights = Rights(caller, topic, self._grants)
+        rights = self.rights(caller, topic)
         return await open_log_reader(self._client, rights, start, self._windows, may_create=may_create)
 
     async def open_consumer(
@@ -173,10 +191,15 @@ class SdkCluster:
         *,
         may_create: bool,
     ) -> LogConsumer:
-        rights = Rights(caller, topic, self._grants)
+        rights = self.rights(caller, topic)
         return await open_log_consumer(
-            self._client, rights, name, consumer_name, subscription, callbacks, self._windows, may_create=may_create
-        )
+            self._client, rights, name, consumer_name, subscription, callbacks, self._windows,
+            may_create=may_create, form=self.form_of_consumer(topic, name),
+        )  # fmt: skip
+
+    def form_of_consumer(self, topic: TopicName, name: str) -> Callable[..., LogConsumer]:
+        """name: of the subscription."""
+        return LogConsumer
 
 
 def _is_ours(token: int) -> bool:

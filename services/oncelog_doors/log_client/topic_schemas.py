@@ -1,15 +1,14 @@
-"""The schemas of topics, in the form that a door needs (`pulsar.ports.SchemasPort`): by the names of topics, with the
-rights of the caller."""
+"""The schemas of topics, in the forms that a door needs (`SchemasPort` of `pulsar.ports` and of `rest.ports`): by the
+names of topics, with the rights of the caller."""
 
 from oncelog.client.client import AsyncClient, network_of
 from oncelog.core.access import Caller, Right
 from oncelog.core.errors import InvariantViolated, TopicNotFound
 from oncelog.core.names import NamespaceName, TopicName
-from oncelog_doors.core.pulsar.schemas import Schema, decode_version, encode_version
+from oncelog_doors.core.pulsar.schemas import FoundSchema, Schema, decode_version, encode_version
 from oncelog_doors.core.shared.reading_rights import require_right
 from oncelog_doors.log_client.namespace_grants import NamespaceGrants
 from oncelog_doors.log_client.schema_log import SchemaLog
-from oncelog_doors.pulsar.ports import FoundSchema
 
 
 class TopicSchemas:
@@ -27,19 +26,23 @@ class TopicSchemas:
             raise InvariantViolated(f"a schema of {topic} was stored, and is not in the log")
         return encode_version(version)
 
-    async def compare(self, topic: TopicName, caller: Caller, schema: Schema) -> None:
-        await self._require(topic, caller, Right.CONSUME)
+    async def compare(self, topic: TopicName, caller: Caller, schema: Schema) -> bytes | None:
+        await self._require(topic, caller, Right.PRODUCE, Right.CONSUME)
         try:
             topic_id = await self._topic_id(topic)
         except TopicNotFound:
-            return  # a topic that does not exist has no schemas
-        await self._log(topic).version_of(topic_id, schema, stores=False)
+            return None  # a topic that does not exist has no schemas
+        version = await self._log(topic).version_of(topic_id, schema, stores=False)
+        return None if version is None else encode_version(version)
 
     async def find(self, topic: TopicName, caller: Caller, version: bytes | None) -> FoundSchema:
         await self._require(topic, caller, Right.PRODUCE, Right.CONSUME)
         wanted = None if version is None else decode_version(version)
-        found, schema = await self._log(topic).schema(await self._topic_id(topic), wanted)
-        return FoundSchema(encode_version(found), schema)
+        return await self._log(topic).schema(await self._topic_id(topic), wanted)
+
+    async def every(self, topic: TopicName, caller: Caller, bytes_max: int) -> list[FoundSchema]:
+        await self._require(topic, caller, Right.PRODUCE, Right.CONSUME)
+        return await self._log(topic).every_schema(await self._topic_id(topic), bytes_max)
 
     async def _require(self, topic: TopicName, caller: Caller, *rights: Right) -> None:
         if not caller.superuser:

@@ -23,10 +23,12 @@ Start a cluster and two doors, and play each history twice, with real client lib
 breaks connections:
 
   under Pulsar's rule   the same door, where Pulsar's rule for duplicates decides: it compares a sequence id with the
-                        highest one of its producer name. Each row must fail in the way that is stated.
+                        highest one of its producer name. Of acknowledgements, the log gets what a broker of Pulsar
+                        would write. Each row must fail in the way that is stated.
   behind the door       as users get it. Each row must pass.
 
-What counts is what clients were answered (acknowledged, refused) and what a Reader of the same library reads back.
+What counts is what clients were answered (acknowledged, refused) and what a Reader of the same library reads back, or
+another consumer receives.
 """
 EPILOG = """\
 clients:

@@ -1,20 +1,28 @@
-"""Histories in which Pulsar's deduplication loses, doubles or hangs, played with real clients and real processes.
+"""Histories in which Pulsar's deduplication or its acknowledgements lose, double or hang, played with real clients and
+real processes.
 
 Each is one function, played on both sides. It says what came of it, and nothing about which side is right: what is
 expected is beside it, word by word.
 """
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 
 from oncelog_doors.proof.children import wait_for
-from oncelog_doors.proof.outcome import Outcome
-from oncelog_doors.proof.world import Scene, Side, lasting
+from oncelog_doors.proof.outcome import Consumed, Outcome
+from oncelog_doors.proof.pulsar_cursor import RANGES_MAX
+from oncelog_doors.proof.world import ProofClient, Scene, Side, lasting
 
 #: How long a process hangs.
 _HANGING_S = 3.0
 #: After which a client gives up a send; far longer than a process hangs.
 _SEND_TIMEOUT_MS = 15_000
+#: After which Pulsar writes acknowledgements again.
+_WRITTEN_S = 1.5
+#: For messages that another program keeps. Behind a door it loses them after a minute of the pause.
+_KEPT_MS = 90_000
+#: Python's client asks for no receipts of acknowledgements.
+_WITH_RECEIPTS = ("java", "go")
 #: A door says that a message has 5 MiB at most.
 _THREE_CHUNKS_BYTES = 12 * 1024 * 1024
 
@@ -26,7 +34,7 @@ class History:
 
     defect: str
     title: str
-    play: Callable[[Scene], Awaitable[Outcome]]
+    play: Callable[[Scene], Awaitable[Outcome | Consumed]]
     left: str
     right: str
     clients: tuple[str, ...] = ("python", "java", "go")
@@ -175,6 +183,84 @@ async def place_of_first_copy(scene: Scene) -> Outcome:
     return await scene.outcome("receipt with the place of the first copy" if same else "receipt without a place")
 
 
+async def many_ranges(scene: Scene) -> Consumed:
+    """Every second message is acknowledged, in two ledgers. The consumer is closed, then the broker dies."""
+    await _published(scene, 8, 13)
+    return await _closed_before_a_crash(scene, ("2", "4", "6", "8", "10", "12"), last="13")
+
+
+async def few_ranges(scene: Scene) -> Consumed:
+    """PIP-299's pause is switched on, with a limit that the ranges are below."""
+    await _published(scene, 6, 10)
+    await scene.pause_above(RANGES_MAX)
+    return await _closed_before_a_crash(scene, ("2", "3", "4", "5", "8", "9"), last="10")
+
+
+async def quick_receipts(scene: Scene) -> Consumed:
+    """Six of seven messages are acknowledged within a second, each with a receipt. Then the broker dies."""
+    await _published(scene, 7)
+    consumer = await scene.client()
+    await consumer.consume()
+    *acknowledged, last = await consumer.receive("7")
+    await lasting(_WRITTEN_S)
+    await consumer.acknowledge(*acknowledged)
+    consumer.child.pause()
+    return await _after_a_crash(scene, acknowledged, last)
+
+
+async def kept_messages(scene: Scene) -> Consumed:
+    """PIP-299's pause begins, while a program keeps messages that it never acknowledges. It goes on to run, so nobody
+    takes them from it. Another program waits for them, and for what is published then."""
+    publisher = await _published(scene, 9)
+    await scene.pause_above(RANGES_MAX)
+    stuck = await scene.client()
+    await stuck.consume(queue=0)
+    await stuck.receive("9", within_ms=0)
+    acknowledged = ("2", "4", "6", "8")
+    await stuck.acknowledge(*acknowledged)
+    await publisher.send_all([10])
+    other = await scene.client()
+    await other.consume()
+    kept = ("1", "3", "5", "7")
+    received = await other.receive(*kept, within_ms=_KEPT_MS)
+    await other.acknowledge(*received)
+    if received:
+        received += await other.receive("10")
+    return Consumed(acknowledged, received, [each for each in (*kept, "10") if each not in received])
+
+
+async def _published(scene: Scene, *lasts: int) -> ProofClient:
+    """A producer that has sent messages from 1 on. lasts: the last one in each ledger."""
+    publisher = await scene.opened()
+    first = 1
+    for last in lasts:
+        if first > 1:
+            await scene.next_ledger()
+        await publisher.send_all(range(first, last + 1))
+        first = last + 1
+    return publisher
+
+
+async def _closed_before_a_crash(scene: Scene, acknowledged: Sequence[str], *, last: str) -> Consumed:
+    """The last acknowledgement comes when Pulsar writes its state again."""
+    consumer = await scene.client()
+    await consumer.consume()
+    await consumer.receive(last)
+    await consumer.acknowledge(*acknowledged[:-1])
+    await lasting(_WRITTEN_S)
+    await consumer.acknowledge(acknowledged[-1])
+    await consumer.close_consumer()
+    return await _after_a_crash(scene, acknowledged, last)
+
+
+async def _after_a_crash(scene: Scene, acknowledged: Sequence[str], last: str) -> Consumed:
+    """What another consumer gets, up to the last message, which was not acknowledged."""
+    await scene.world.crash(scene.side)
+    other = await scene.client()
+    await other.consume()
+    return Consumed(acknowledged, await other.receive(last))
+
+
 async def crash_between_chunks(scene: Scene) -> Outcome:
     """A message has three chunks. The broker dies when it has two of them."""
     client = await scene.opened()
@@ -282,6 +368,36 @@ HISTORIES = (
         "acknowledged 1 1'; read 1; receipt without a place",
         "acknowledged 1 1'; read 1; receipt with the place of the first copy",
     ),
+    History(
+        "K1",
+        "more acknowledged messages than a state has, and a crash",
+        many_ranges,
+        "acknowledged 2 4 6 8 10 12; received 1 3 5 7 9-13; AGAIN 10 12",
+        "acknowledged 2 4 6 8 10 12; received 1 3 5 7 9 11 13",
+    ),
+    History(
+        "K2",
+        "the same, below the limit of PIP-299's pause",
+        few_ranges,
+        "acknowledged 2-5 8-9; received 1 6-10; AGAIN 8-9",
+        "acknowledged 2-5 8-9; received 1 6-7 10",
+    ),
+    History(
+        "K3",
+        "receipts of acknowledgements within a second, and a crash",
+        quick_receipts,
+        "acknowledged 1-6; received 3-7; AGAIN 3-6",
+        "acknowledged 1-6; received 7",
+        _WITH_RECEIPTS,
+    ),
+    History(
+        "K4",
+        "PIP-299's pause, while a program keeps messages",
+        kept_messages,
+        "acknowledged 2 4 6 8; MISSED 1 3 5 7 10",
+        "acknowledged 2 4 6 8; received 1 3 5 7 10",
+        _WITH_RECEIPTS,
+    ),
 )
 
 #: {defects: why no history shows them}
@@ -294,5 +410,4 @@ LEFT_OUT = {
     "D3": "batches by key of the C++ and Go libraries are refused here; after a crash between the batches of Java's, "
     "lower ids of other keys are refused",
     "D9": "mended in Pulsar in 2019, by the rule that B1 shows",
-    "K1 K2 K3 K4": "acknowledgements of subscriptions, of which this proof has no histories yet",
 }

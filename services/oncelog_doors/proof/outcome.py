@@ -1,7 +1,7 @@
 """What a history has come to: what was acknowledged, and what is read back."""
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 
@@ -35,12 +35,40 @@ class Outcome:
         return [value for value, count in Counter(self.stored).items() if count > 1]
 
     def __str__(self) -> str:
-        parts = {
-            "acknowledged": self.acknowledged, "read": self.stored, "LOST": self.lost, "DOUBLED": self.doubled,
-            "refused": self.refused, "NO RECEIPT": self.unanswered,
-        }  # fmt: skip
-        shown = [f"{what} {compact(found)}" for what, found in parts.items() if found]
-        return "; ".join([*shown, *([self.note] if self.note else [])])
+        shown = _shown(
+            {
+                "acknowledged": self.acknowledged, "read": self.stored, "LOST": self.lost, "DOUBLED": self.doubled,
+                "refused": self.refused, "NO RECEIPT": self.unanswered,
+            }
+        )  # fmt: skip
+        return f"{shown}; {self.note}" if self.note else shown
+
+
+@dataclass(frozen=True, slots=True)
+class Consumed:
+    """Of a subscription. acknowledged: values that its consumer has acknowledged, with a receipt or before it was
+    closed. received: values that another consumer got after that. missed: values for which it waited in vain."""
+
+    acknowledged: Sequence[str]
+    received: Sequence[str]
+    missed: Sequence[str] = ()
+
+    @property
+    def again(self) -> list[str]:
+        """Values that were delivered although they were acknowledged."""
+        return [each for each in self.acknowledged if each in self.received]
+
+    def __str__(self) -> str:
+        return _shown(
+            {
+                "acknowledged": self.acknowledged, "received": self.received, "AGAIN": self.again,
+                "MISSED": self.missed,
+            }
+        )  # fmt: skip
+
+
+def _shown(parts: Mapping[str, Sequence[str]]) -> str:
+    return "; ".join(f"{what} {compact(found)}" for what, found in parts.items() if found)
 
 
 def compact(values: Sequence[str]) -> str:

@@ -2,13 +2,15 @@
 
 The topics have deduplication switched off, so the log stores what it is given. A producer is admitted as Pulsar's
 broker does it: no token, no generation; while the holder of a name answers, another one is busy. Answers leave at once,
-in any order, and a batch about which the rule knows nothing gets PersistenceError.
+in any order, and a batch about which the rule knows nothing gets PersistenceError. `pulsar_consumer` has the
+acknowledgements.
 
 Chunks of messages are entries like others, as in Pulsar. The log takes no such entry, so each is the value of a
 message, and the readers of this door take it out again.
 """
 
 import asyncio
+from collections import defaultdict
 from collections.abc import Callable, Coroutine
 from functools import partial
 from struct import Struct
@@ -32,8 +34,10 @@ from oncelog_doors.core.pulsar.server_errors import Refusal, ServerError
 from oncelog_doors.core.pulsar.verdicts import Accepted, Ids, Rejected, Verdict
 from oncelog_doors.log_client.client_chunks import prepared_chunk
 from oncelog_doors.log_client.client_entries import packed
+from oncelog_doors.log_client.log_consumer import LogConsumer
 from oncelog_doors.log_client.log_reader import LogReader
 from oncelog_doors.log_client.sdk_cluster import SdkCluster
+from oncelog_doors.proof.pulsar_consumer import PulsarConsumer, PulsarSubscription
 from oncelog_doors.proof.pulsar_rule import Finding, PulsarMarks
 from oncelog_doors.pulsar.ports import Decided, ProducerPort
 
@@ -74,11 +78,15 @@ class PulsarSends(Sends):
 
 
 class PulsarCluster(SdkCluster):
-    """Producers as Pulsar has them, for one door. Its readers are those of every door."""
+    """Producers and consumers as Pulsar has them, for one door. Its readers are those of every door."""
 
     def __init__(self, *arguments: object, **options: object) -> None:
         super().__init__(*arguments, **options)  # type: ignore[arg-type]
         self._topics: dict[TopicName, asyncio.Task[PulsarTopic]] = {}
+        self._subscriptions: defaultdict[tuple[TopicName, str], PulsarSubscription] = defaultdict(PulsarSubscription)
+
+    def form_of_consumer(self, topic: TopicName, name: str) -> Callable[..., LogConsumer]:
+        return partial(PulsarConsumer, self._subscriptions[topic, name])
 
     async def open_producer(
         self,

@@ -18,6 +18,8 @@ from oncelog_doors.proof.outcome import Outcome
 from oncelog_doors.proof.proxy import FaultProxy
 
 T = TypeVar("T")
+#: How long a message is waited for.
+_RECEIVE_MS = 60_000
 #: A process that is paused must not lose its session meanwhile.
 _SETTINGS = {"ONCELOG_SESSION_TIMEOUT_MS": "60000"}
 
@@ -52,7 +54,9 @@ class Door:
 
 
 class World:
-    """data: of the cluster, and logs."""
+    """data: of the cluster, and logs. client: of the cluster, while it runs."""
+
+    client: AsyncClient
 
     def __init__(self, data: Path) -> None:
         self.data = data
@@ -71,10 +75,10 @@ class World:
             )
             stack.push_async_callback(cluster.stop)
             url = json.loads(await cluster.line())["url"]
-            async with AsyncClient(url) as client:
-                namespace = f"/admin/v2/namespaces/public/{Side.PULSAR.value}"
-                await rest(client, "PUT", namespace, may_exist=True)
-                await rest(client, "POST", f"{namespace}/deduplication", False)
+            world.client = await stack.enter_async_context(AsyncClient(url))
+            namespace = f"/admin/v2/namespaces/public/{Side.PULSAR.value}"
+            await rest(world.client, "PUT", namespace, may_exist=True)
+            await rest(world.client, "POST", f"{namespace}/deduplication", False)
             for side in Side:
                 world.doors[side] = Door(side, url, data / f"door-{side.value}.log")
                 stack.push_async_callback(world.doors[side].kill)
@@ -147,6 +151,30 @@ class ProofClient:
         self.child.say("read")
         return (await self.child.line()).split()[1:]
 
+    async def consume(self, *, queue: int = 1000) -> None:
+        """Open its consumer, of a shared subscription that begins with the first message. queue: messages that the
+        library holds ready; 0: a message comes when the program asks for it."""
+        await self._done("consuming", f"consume {queue}")
+
+    async def receive(self, *values: str, within_ms: int = _RECEIVE_MS) -> list[str]:
+        """What the consumer gets until these have come, or nothing more comes for so long. within_ms 0: no limit."""
+        return await self._done("received", f"receive {within_ms} {' '.join(values)}")
+
+    async def acknowledge(self, *values: str) -> None:
+        """Of messages that it has received, one after the other. It waits for each receipt if the library has them."""
+        await self._done("acknowledged", f"acknowledge {' '.join(values)}")
+
+    async def close_consumer(self) -> None:
+        await self._done("closed", "close")
+
+    async def _done(self, word: str, line: str) -> list[str]:
+        """Say it, and wait for its answer. Returns the words behind `word`. Raises ProofFailed for another answer."""
+        self.child.say(line)
+        said = (await self.child.line()).split()
+        if said[0] != word:
+            raise ProofFailed(f"{self.child.name} says {' '.join(said)} for the answer to {line}")
+        return said[1:]
+
 
 class Scene:
     """One history with one kind of client, on one side."""
@@ -171,6 +199,20 @@ class Scene:
         client = await self.client()
         await client.open(name, batch=batch, timeout_ms=timeout_ms)
         return client
+
+    async def pause_above(self, ranges: int) -> None:
+        """PIP-299: no new messages while more ranges are acknowledged. The rule of the left side has it always."""
+        if self.side is Side.DOOR:
+            await rest(self.world.client, "POST", f"{self._path}/maxUnackedRangesToPersist", ranges)
+            await rest(self.world.client, "POST", f"{self._path}/dispatcherPauseOnAckStatePersistent", True)
+
+    async def next_ledger(self) -> None:
+        """What is published from now on is in another ledger."""
+        await rest(self.world.client, "PUT", f"{self._path}/unload")
+
+    @property
+    def _path(self) -> str:
+        return f"/admin/v2/{self._topic.replace('://', '/')}"
 
     def pause(self, role: str) -> None:
         """The process of this role hangs, until `resume` or the end of the history: writes are in flight. With the

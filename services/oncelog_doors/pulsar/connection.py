@@ -9,14 +9,14 @@ door keeps too much of what it sent (`send_budget`), and while the client does n
 breaks the protocol is disconnected, with a log line.
 """
 
-import asyncio
-import logging
 from collections.abc import Callable
 from functools import partial
-from typing import cast
 
 from oncelog.core.access import UNCHECKED, Caller
 from oncelog.core.errors import InvalidArgument, OncelogError
+from oncelog_doors.connections.connection import CONNECT_MS, ClientConnection
+from oncelog_doors.connections.ports import ProvedCaller
+from oncelog_doors.connections.received import Buffer
 from oncelog_doors.core.pulsar.connecting import Admitted, Connect, admission, message_bytes_max, token_of
 from oncelog_doors.core.pulsar.families import ClientFamily, family_of
 from oncelog_doors.core.pulsar.liveness import Drop, Liveness, LivenessEffect, SayAlive, WritePing
@@ -28,7 +28,6 @@ from oncelog_doors.pulsar import replies
 from oncelog_doors.pulsar.commands import command
 from oncelog_doors.pulsar.consumers import Consumers
 from oncelog_doors.pulsar.frames import (
-    Buffer,
     Frame,
     FrameReader,
     frame_of,
@@ -38,7 +37,7 @@ from oncelog_doors.pulsar.frames import (
 from oncelog_doors.pulsar.home import Home
 from oncelog_doors.pulsar.not_offered import declined, is_not_offered
 from oncelog_doors.pulsar.paced_requests import PacedRequests
-from oncelog_doors.pulsar.ports import Holder, ProvedCaller
+from oncelog_doors.pulsar.ports import Holder
 from oncelog_doors.pulsar.producer_slot import ProducerSlot
 from oncelog_doors.pulsar.schema_checks import SchemaChecks, schema_of
 from oncelog_doors.pulsar.token_watch import TokenWatch
@@ -46,32 +45,21 @@ from oncelog_doors.pulsar.topic_requests import TopicRequests
 from oncelog_doors.wire.pulsar_commands_pb2 import AuthResponse, Command, Lookup, Ping, Pong, Producer
 from oncelog_doors.wire.pulsar_values_pb2 import BrokerEntry
 
-_LOG = logging.getLogger(__name__)
-
-CONNECT_MS = 10_000
-#: A client that reads nothing for this long is disconnected.
-UNSENT_MS = 60_000
-UNSENT_BYTES_MAX = 1024 * 1024
-#: How long a connection that ends may still send what was written to it.
-CLOSING_MS = 5_000
 PRODUCERS_MAX = 1000
 
 
-class Connection(asyncio.Protocol):
+class Connection(ClientConnection):
     """It has the forms of `producer_slot.Surroundings`, `entry_sender.ConsumerSurroundings`, `topic_requests.Asking`
     and `schema_checks.Checking`."""
 
     def __init__(self, home: Home) -> None:
+        super().__init__(home)
         self.home = home
-        self.number = home.next_connection()
-        self.cluster, self.timers, self.budget = home.cluster, home.timers, home.budget
-        self.due, self.tasks, self.consuming, self.counts = home.due, home.tasks, home.consuming, home.counts
+        self.cluster, self.budget = home.cluster, home.budget
+        self.due, self.consuming, self.counts = home.due, home.consuming, home.counts
         self.sends = home.sends
         self.caller: Caller = UNCHECKED
         self.family = ClientFamily.UNKNOWN
-        self.peer = self.address = ""
-        self._role: str | None = None
-        self._is_admitted = self._spoke = self._is_connected = self._draining = False
         self.slots: dict[int, ProducerSlot] = {}
         self.wants_broker_entry = False
         self.consumers = Consumers(self)
@@ -82,120 +70,30 @@ class Connection(asyncio.Protocol):
         self._paced = PacedRequests(self, self.timers, home.pace)
         #: None: the client has no token, or one that never ends
         self._token: TokenWatch | None = None
-        #: why nothing is read
-        self._held: set[str] = set()
         self._liveness = Liveness(self.timers.now_ms())
         self._wanted: list[Holder] = []
-        self._cancel_timer: Callable[[], None] | None = None
-        self._cancel_unsent: Callable[[], None] | None = None
-        self._cancel_abort: Callable[[], None] | None = None
-        self._closed = False
+        self._cancel_watch: Callable[[], None] | None = None
 
-    # --- asyncio ------------------------------------------------------------------------------------------------------
+    # --- frames -------------------------------------------------------------------------------------------------------
 
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._transport = cast("asyncio.Transport", transport)
-        self._transport.set_write_buffer_limits(high=UNSENT_BYTES_MAX)
-        host, port = (transport.get_extra_info("peername") or ("", 0))[:2]
-        self.address, self.peer = str(host), f"{host}:{port}"
-        self.home.connections[self.number] = self
-        refusal = self.home.admissions.refusal_of_address(self.address, self.timers.now_ms())
-        if refusal is not None:
-            self.home.counts.connections_refused += 1
-            self.fail(refusal)
-            return
-        self.home.admissions.admitted(self.address)
-        self._is_admitted = True
-        self._cancel_timer = self.timers.at(self.timers.now_ms() + CONNECT_MS, self._not_connected)
-
-    def data_received(self, data: bytes) -> None:
+    def received(self, data: bytes) -> None:
         self._perform_liveness(self._liveness.heard(self.timers.now_ms()))
-        self._spoke = True
         self._reader.feed(data)
-        self._handle_frames()
 
-    def pause_writing(self) -> None:
-        self.hold("unsent")
-        self._wait_for_reading()
+    def handle(self) -> None:
+        while self.reads:
+            frame = self._reader.read()
+            if frame is None:
+                return
+            self._handle_frame(frame)
 
-    def _wait_for_reading(self) -> None:
-        """End the connection when nothing of what waits for it is read for a minute."""
-        size = self.unsent_bytes
+    def is_read(self, reads: bool) -> None:
+        self._perform_liveness(self._liveness.reading(reads, self.timers.now_ms()))
 
-        def look() -> None:
-            if self.unsent_bytes < size:  # it is slow, and it reads
-                self._wait_for_reading()
-            else:
-                self.fail(f"it reads nothing for {UNSENT_MS // 1000} s", send=False)
-
-        self._cancel_unsent = self.timers.at(self.timers.now_ms() + UNSENT_MS, look)
-
-    def resume_writing(self) -> None:
-        if self._cancel_unsent is not None:
-            self._cancel_unsent()
-            self._cancel_unsent = None
-        self.release("unsent")
+    def all_was_read(self) -> None:
         self.consumers.read_again()
 
-    @property
-    def unsent_bytes(self) -> int:
-        """What waits for the client in this process."""
-        return self._transport.get_write_buffer_size()
-
-    @property
-    def reads_along(self) -> bool:
-        """Whether less than 1 MiB waits for the client."""
-        return "unsent" not in self._held
-
-    def connection_lost(self, error: Exception | None) -> None:
-        client_lost = not self._closed
-        self._ended()
-        for cancel in (self._cancel_timer, self._cancel_unsent, self._cancel_abort):
-            if cancel is not None:
-                cancel()
-        for slot in list(self.slots.values()):
-            slot.disconnected()
-        self.consumers.disconnected(client_lost=client_lost)
-        if self._is_admitted:
-            self.home.admissions.gone(self.address, self._role)
-            if not self._is_connected and self._spoke:
-                self.home.admissions.failed(self.address, self.timers.now_ms())
-        self.home.gone(self.number)
-
-    # --- reading ------------------------------------------------------------------------------------------------------
-
-    def hold(self, reason: str) -> None:
-        """Read nothing until `release`."""
-        if not self._held and not self._closed:
-            self._transport.pause_reading()
-            self._perform_liveness(self._liveness.reading(False, self.timers.now_ms()))
-        self._held.add(reason)
-
-    def release(self, reason: str) -> None:
-        if reason not in self._held:
-            return
-        self._held.discard(reason)
-        if not self._held and not self._closed:
-            self._perform_liveness(self._liveness.reading(True, self.timers.now_ms()))
-            self._transport.resume_reading()
-            asyncio.get_running_loop().call_soon(self._handle_frames)
-
-    @property
-    def holds(self) -> frozenset[str]:
-        """Why nothing is read; empty: it is."""
-        return frozenset(self._held)
-
-    def _handle_frames(self) -> None:
-        try:
-            while not self._held and not self._closed:
-                frame = self._reader.read()
-                if frame is None:
-                    return
-                self._handle(frame)
-        except InvalidArgument as error:
-            self.fail(str(error))
-
-    def _handle(self, frame: Frame) -> None:
+    def _handle_frame(self, frame: Frame) -> None:
         """Raises InvalidArgument for a command that no client sends."""
         name, body = frame.name, getattr(frame.command, frame.name)
         if (name == "connect") is (self._admitted is not None):
@@ -246,8 +144,8 @@ class Connection(asyncio.Protocol):
 
     # --- connecting ---------------------------------------------------------------------------------------------------
 
-    def _not_connected(self) -> None:
-        self.fail(f"no CONNECT in {CONNECT_MS // 1000} s")
+    def not_connected(self) -> str:
+        return f"no CONNECT in {CONNECT_MS // 1000} s"
 
     def _connect(self, whole: Command) -> None:
         asked = whole.connect
@@ -317,14 +215,10 @@ class Connection(asyncio.Protocol):
     def _connected(self, admitted: Admitted) -> None:
         if self._closed:
             return
-        if self.caller.role:
-            full = self.home.admissions.refusal_of_role(self.caller.role)
-            if full is not None:
-                self._refuse(Refusal(ServerError.SERVICE_NOT_READY, full))
-                return
-            self.home.admissions.proved(self.caller.role)
-            self._role = self.caller.role
-        self._is_connected = True
+        full = self.authenticated(self.caller.role)
+        if full is not None:
+            self._refuse(Refusal(ServerError.SERVICE_NOT_READY, full))
+            return
         bytes_max = message_bytes_max(self.cluster.batch_bytes_max)
         self._reader.limits = limits_after_connect(bytes_max)
         self._watch()
@@ -398,9 +292,9 @@ class Connection(asyncio.Protocol):
 
     def _watch(self) -> None:
         """Look at the time when silence means something."""
-        if self._cancel_timer is not None:
-            self._cancel_timer()
-        self._cancel_timer = None if self._closed else self.timers.at(self._liveness.next_ms, self._tick)
+        if self._cancel_watch is not None:
+            self._cancel_watch()
+        self._cancel_watch = None if self._closed else self.timers.at(self._liveness.next_ms, self._tick)
 
     def _tick(self) -> None:
         self._perform_liveness(self._liveness.tick(self.timers.now_ms()))
@@ -412,46 +306,25 @@ class Connection(asyncio.Protocol):
         """SENDs without an answer."""
         return sum(slot.waiting for slot in self.slots.values())
 
-    def drain(self) -> None:
-        """Take no more SENDs, and end when all are answered."""
-        self._draining = True
-        self.hold("draining")
-        self._end_if_drained()
-
-    def _end_if_drained(self) -> None:
-        if self._draining and not self._closed and not self.waiting:
-            self._close()
-
     def write(self, answer: Command) -> None:
         if not self._closed:
             self.home.counts.written(answer)
             self._transport.write(frame_of(answer))
-            if self._draining:  # what is written in the same step comes first
-                asyncio.get_running_loop().call_soon(self._end_if_drained)
+            self.written()
 
     def write_entry(self, front: Command, entry: Buffer, broker_entry: BrokerEntry | None) -> None:
         if not self._closed:
             self._transport.writelines(frame_with_entry(front, entry, broker_entry))
 
-    def fail(self, reason: str, *, send: bool = True) -> None:
-        """End the connection. send: what was written before is still sent."""
-        if not self._closed:
-            _LOG.info("connection of %s is closed: %s", self.peer, reason)
-            self._close(send=send)
-
-    def _ended(self) -> None:
-        """Nothing of the client is handled any more."""
-        self._closed = True
+    def ended(self) -> None:
         self._paced.close()
         self._checks.close()
         if self._token is not None:
             self._token.close()
 
-    def _close(self, *, send: bool = True) -> None:
-        self._ended()
-        if send:
-            self._transport.close()
-            # Until then the peer may read. A transport with unsent bytes waits for that for ever.
-            self._cancel_abort = self.timers.at(self.timers.now_ms() + CLOSING_MS, self._transport.abort)
-        else:
-            self._transport.abort()
+    def lost(self, *, client_lost: bool) -> None:
+        if self._cancel_watch is not None:
+            self._cancel_watch()
+        for slot in list(self.slots.values()):
+            slot.disconnected()
+        self.consumers.disconnected(client_lost=client_lost)

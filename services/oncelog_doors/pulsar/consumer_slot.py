@@ -15,27 +15,23 @@ import asyncio
 import logging
 import secrets
 from collections.abc import Sequence
-from functools import partial
 from typing import Literal, Protocol
 
 from oncelog.core.acks.changes import IndexRange
 from oncelog.core.errors import CorruptEntry, MessageTooLarge, OncelogError
 from oncelog.core.ids import SeekEpoch
 from oncelog.core.names import TopicName
-from oncelog_doors.core.pulsar.consuming.acknowledgements import (
-    LATER_DELAY_MS,
-    UNREADABLE_DELAY_MS,
-    AckAnswer,
-    AckAsked,
-)
+from oncelog_doors.core.pulsar.consuming.acknowledgements import LATER_DELAY_MS, UNREADABLE_DELAY_MS
 from oncelog_doors.core.pulsar.consuming.arrivals import Arrived
-from oncelog_doors.core.pulsar.consuming.outstanding import Outgoing, Outstanding
+from oncelog_doors.core.pulsar.consuming.outstanding import Arrival, Outgoing, Outstanding
 from oncelog_doors.core.pulsar.deliveries import Delivery, delivery_of
 from oncelog_doors.core.pulsar.message_ids import Start
 from oncelog_doors.core.pulsar.parts import can_be_cut, part_of
-from oncelog_doors.core.pulsar.server_errors import Refusal, ServerError, refusal_of
+from oncelog_doors.core.pulsar.server_errors import refusal_of
 from oncelog_doors.core.pulsar.subscribing import Subscription, consumer_name_of
 from oncelog_doors.pulsar import replies
+from oncelog_doors.pulsar.commands import command
+from oncelog_doors.pulsar.consumer_acks import ConsumerAcks
 from oncelog_doors.pulsar.entry_sender import ConsumerSurroundings, EntrySender, Front
 from oncelog_doors.pulsar.named_ids import named_ids
 from oncelog_doors.pulsar.ports import ConsumerCallbacks, ConsumerPort, TakenEntry
@@ -99,8 +95,7 @@ class ConsumerSlot:
         #: messages of entries that cannot be read
         self._unread = 0
         self._arrival: asyncio.Future[None] | None = None
-        self._acking = 0
-        self._acked = asyncio.Event()
+        self._acks = ConsumerAcks(around, self.consumer_id, self._table, self._changed)
         self._task: asyncio.Task[None] | None = None
 
     def begin(self) -> None:
@@ -141,6 +136,8 @@ class ConsumerSlot:
     def _subscribed(self, port: ConsumerPort) -> None:
         self._port = port
         self.is_open = True
+        if port.created:
+            self._table.created()
         self._around.write(replies.success(self._asked.request_id))
         self._activated(port.active)
         self._permit(port)
@@ -176,9 +173,7 @@ class ConsumerSlot:
         """Give back what the client holds, behind the acknowledgements that it has sent."""
         try:
             async with asyncio.timeout(0 if self._client_lost else CLOSING_S):
-                while self._acking:
-                    self._acked.clear()
-                    await self._acked.wait()
+                await self._acks.settled()
         except TimeoutError:
             pass  # they may be done or not, as when a connection is lost
         await port.close(client_lost=self._client_lost)
@@ -226,9 +221,11 @@ class ConsumerSlot:
             self._unread += sum(each.last - each.first + 1 for each in taken.ranges)
             self._give_up(port, taken, error)
             return
-        self._table.arrived(
+        arrival = self._table.arrived(
             Arrived(taken, entry.position, entry.base_index, entry.count, taken.ranges, taken.seek_epoch, cuts)
         )
+        if arrival is Arrival.ACKNOWLEDGED:
+            self._acks.taken_before(port, entry.position)
         self._permit(port)
 
     async def _made(self, port: ConsumerPort, outgoing: Outgoing[TakenEntry]) -> Delivery | None:
@@ -347,41 +344,7 @@ class ConsumerSlot:
         self._sender.reads_again()
 
     def acknowledge(self, ack: Ack) -> None:
-        port = self._port
-        request_id = ack.request_id if ack.HasField("request_id") else None
-        if port is None or self._ended:
-            if request_id is not None:
-                self._answer([AckAnswer(request_id, replies.not_open(self.consumer_id))])
-            return
-        if ack.HasField("txnid_most_bits") or ack.HasField("txnid_least_bits"):
-            sentence = "transactions are not offered here: acknowledge without one"
-            if request_id is not None:
-                self._answer([AckAnswer(request_id, Refusal(ServerError.NOT_ALLOWED_ERROR, sentence))])
-            return
-        unreadable = ack.HasField("validation_error")
-        asked = AckAsked(named_ids(ack.message_ids), ack.type == Ack.CUMULATIVE, request_id, unreadable)
-        decision = self._table.acknowledge(asked)
-        counts = self._around.counts
-        counts.acks_ignored += decision.ignored
-        counts.undeliverable += decision.unreadable
-        if decision.nack:
-            port.nack(decision.nack, delay_ms=UNREADABLE_DELAY_MS)
-        self._answer(decision.answers)
-        if decision.acknowledge:
-            self._acking += 1
-            port.ack(decision.acknowledge, decision.seek_epoch, partial(self._settled, decision.ticket))
-        self._changed()
-
-    def _settled(self, ticket: int, error: OncelogError | None, durable: bool) -> None:
-        self._acking -= 1
-        self._acked.set()
-        self._answer(self._table.settled(ticket, error, durable=durable))
-        self._changed()
-
-    def _answer(self, answers: Sequence[AckAnswer]) -> None:
-        if not self._client_lost:
-            for answer in answers:
-                self._around.write(replies.ack_response(self.consumer_id, answer.request_id, answer.refusal))
+        self._acks.take(self._port, ack, ended=self._ended)
 
     def redeliver(self, asked: Redeliver) -> None:
         port = self._port
@@ -455,19 +418,26 @@ class ConsumerSlot:
         else:
             self._around.write(replies.last_message_id(request_id, last, self._sender.partition))
 
-    def stats(self, request_id: int) -> ConsumerStats:
-        """What costs no request."""
-        return ConsumerStats(
+    async def answer_stats(self, request_id: int) -> None:
+        """`blocked` also says whether the owner withholds new messages because of the state of acknowledgements."""
+        assert self._port is not None, "it is open"
+        try:
+            blocked = self._table.blocked or await self._port.is_paused()
+        except OncelogError as error:
+            self._around.write(replies.no_stats(request_id, refusal_of(error)))
+            return
+        stats = ConsumerStats(
             request_id=request_id,
             consumer_name=self._asked.consumer_name,
             messages_out=self._sender.messages_out,
             bytes_out=self._sender.bytes_out,
             permits=max(0, self._sender.permits.left),
             unacked=self._table.unacknowledged,
-            blocked=self._table.blocked,
+            blocked=blocked,
             address=self._around.peer,
             type=_SHOWN[self._subscription.type],
         )
+        self._around.write(command(consumer_stats=stats))
 
     # --- ends ---------------------------------------------------------------------------------------------------------
 
@@ -479,7 +449,7 @@ class ConsumerSlot:
 
     def disconnected(self, *, client_lost: bool = False) -> None:
         """The connection is gone, or the client subscribes again. client_lost: the client has said nothing."""
-        self._client_lost = client_lost
+        self._client_lost = self._acks.silent = client_lost
         self._end()
 
     async def gone(self) -> None:

@@ -8,7 +8,7 @@ place is kept here until a SUBSCRIBE of this reader succeeds. If the connection 
 where the client says: it may get messages again, and skips none.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from typing import Any, NamedTuple
 
 from oncelog.core.names import TopicName
@@ -23,7 +23,6 @@ from oncelog_doors.core.pulsar.subscribing import (
     subscription_of,
 )
 from oncelog_doors.pulsar import replies
-from oncelog_doors.pulsar.commands import command
 from oncelog_doors.pulsar.consumer_slot import ConsumerSlot
 from oncelog_doors.pulsar.entry_sender import ConsumerSurroundings
 from oncelog_doors.pulsar.reader_slot import ReaderSlot
@@ -124,7 +123,9 @@ class Consumers:
         slot = self._slots.get(ack.consumer_id)
         if slot is not None:
             slot.acknowledge(ack)
-        elif ack.HasField("request_id"):
+            return
+        self._around.counts.acks_ignored += len(ack.message_ids)
+        if ack.HasField("request_id"):
             refusal = replies.not_open(ack.consumer_id)
             self._around.write(replies.ack_response(ack.consumer_id, ack.request_id, refusal))
 
@@ -150,23 +151,27 @@ class Consumers:
 
     def _look_at_end(self, asked: Any) -> None:
         slot = self._open_slot(asked)
-        if slot is None:
-            return
-        if self._looks >= LOOKS_MAX:
-            sentence = f"{LOOKS_MAX} requests of this connection for the last message wait: it is tried again"
-            self._refuse(asked.request_id, Refusal(ServerError.PERSISTENCE_ERROR, sentence))
-            return
-        self._looks += 1
-        task = self._around.tasks.start(slot.answer_last_id(asked.request_id), what=f"the end of {slot.topic}")
-        task.add_done_callback(self._looked)
-
-    def _looked(self, _task: object) -> None:
-        self._looks -= 1
+        if slot is not None and self._may_look(asked, "the last message"):
+            self._look(slot.answer_last_id(asked.request_id), f"the end of {slot.topic}")
 
     def _tell_stats(self, asked: Any) -> None:
         slot = self._open_slot(asked)
-        if slot is not None:
-            self._around.write(command(consumer_stats=slot.stats(asked.request_id)))
+        if slot is not None and self._may_look(asked, "statistics"):
+            self._look(slot.answer_stats(asked.request_id), f"statistics of a consumer of {slot.topic}")
+
+    def _may_look(self, asked: Any, what: str) -> bool:
+        if self._looks < LOOKS_MAX:
+            return True
+        sentence = f"{self._looks} requests of this connection wait, and this one for {what} is too many: try it again"
+        self._refuse(asked.request_id, Refusal(ServerError.PERSISTENCE_ERROR, sentence))
+        return False
+
+    def _look(self, answering: Coroutine[Any, Any, None], what: str) -> None:
+        self._looks += 1
+        self._around.tasks.start(answering, what=what).add_done_callback(self._looked)
+
+    def _looked(self, _task: object) -> None:
+        self._looks -= 1
 
     def _unsubscribe(self, asked: Any) -> None:
         slot = self._open_slot(asked)

@@ -7,14 +7,16 @@ from typing import NamedTuple, Protocol
 from oncelog.core.access import Caller
 from oncelog.core.names import TopicName
 from oncelog.runtime.tasks import BackgroundTasks
+from oncelog_doors.connections.ports import Timers
+from oncelog_doors.connections.received import Buffer
 from oncelog_doors.core.pulsar.connecting import message_bytes_max
 from oncelog_doors.core.pulsar.deliveries import Delivery
 from oncelog_doors.core.pulsar.families import ClientFamily
 from oncelog_doors.core.pulsar.permits import Permits
 from oncelog_doors.pulsar import replies
 from oncelog_doors.pulsar.door_counts import DoorCounts
-from oncelog_doors.pulsar.frames import Buffer, build_entry
-from oncelog_doors.pulsar.ports import ChunksPort, ClusterPort, Holder, Timers
+from oncelog_doors.pulsar.frames import build_entry
+from oncelog_doors.pulsar.ports import ChunksPort, ClusterPort, Holder
 from oncelog_doors.wire.pulsar_commands_pb2 import Command
 from oncelog_doors.wire.pulsar_values_pb2 import BrokerEntry
 

@@ -19,6 +19,7 @@ from crc32c import crc32c
 from google.protobuf.message import DecodeError
 
 from oncelog.core.errors import InvalidArgument
+from oncelog_doors.connections.received import Buffer, ReceivedBytes
 from oncelog_doors.pulsar.commands import parse_command
 from oncelog_doors.wire.pulsar_commands_pb2 import Command
 from oncelog_doors.wire.pulsar_values_pb2 import BrokerEntry
@@ -31,10 +32,6 @@ _MARK = Struct(">H")
 _MARK_AND_SIZE = Struct(">HI")
 _ENTRY = Struct(">HII")
 ENTRY_HEADER_BYTES = _ENTRY.size
-#: Bytes that were read are dropped from the buffer when there are so many.
-_READ_BYTES_KEPT = 64 * 1024
-
-Buffer = bytes | bytearray | memoryview
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,41 +74,32 @@ class FrameReader:
         #: may be raised between two frames
         self.limits = limits
         self._with_entry = with_entry
-        self._buffer = bytearray()
-        self._at = 0
+        self._bytes = ReceivedBytes()
 
     def feed(self, data: Buffer) -> None:
         """Append what was received."""
-        if self._at == len(self._buffer):
-            self._buffer.clear()
-            self._at = 0
-        elif self._at >= _READ_BYTES_KEPT:
-            del self._buffer[: self._at]
-            self._at = 0
-        self._buffer += data
+        self._bytes.feed(data)
 
     @property
     def unread(self) -> int:
         """Bytes that were received and belong to no frame that was returned."""
-        return len(self._buffer) - self._at
+        return len(self._bytes)
 
     def read(self) -> Frame | None:
         """The next frame; None until all of it was received. Raises InvalidArgument: the connection must end then."""
         if self.unread < _SIZES.size:
             if self.unread >= _SIZE.size:
-                self._check_frame(_SIZE.unpack_from(self._buffer, self._at)[0])
+                self._check_frame(self._bytes.peek(_SIZE)[0])
             return None
-        size, command_bytes = _SIZES.unpack_from(self._buffer, self._at)
+        size, command_bytes = self._bytes.peek(_SIZES)
         self._check_frame(size)
         entry_bytes = size - _SIZE.size - command_bytes
         self._check_command(command_bytes, entry_bytes)
         if self.unread < size + _SIZE.size:
             return None
-        command_at = self._at + _SIZES.size
-        with memoryview(self._buffer) as view:
-            data = bytes(view[command_at : command_at + command_bytes])
-            rest = bytes(view[command_at + command_bytes : command_at + command_bytes + entry_bytes])
-        self._at = command_at + command_bytes + entry_bytes
+        self._bytes.drop(_SIZES.size)
+        data = self._bytes.take(command_bytes)
+        rest = self._bytes.take(entry_bytes)
         return self._frame(data, rest)
 
     def _check_frame(self, size: int) -> None:

@@ -1,10 +1,11 @@
-"""What all connections of one door share: limits, time, tasks, and the graceful end."""
+"""What all connections of Pulsar's clients share: the cluster, limits, paces and what is counted."""
 
-import asyncio
 from collections.abc import Callable, Mapping, Sized
 from typing import Protocol, assert_never
 
 from oncelog.runtime.tasks import BackgroundTasks
+from oncelog_doors.connections.home import ConnectionHome, Drained
+from oncelog_doors.connections.ports import Timers
 from oncelog_doors.core.pulsar.due_refusals import DueRefusals
 from oncelog_doors.core.pulsar.send_budget import (
     BudgetEffect,
@@ -18,11 +19,11 @@ from oncelog_doors.core.pulsar.sends import Sends
 from oncelog_doors.core.shared.admissions import Admissions
 from oncelog_doors.core.shared.pace import Pace
 from oncelog_doors.pulsar.door_counts import DoorCounts
-from oncelog_doors.pulsar.ports import ClusterPort, Timers
+from oncelog_doors.pulsar.ports import ClusterPort
 from oncelog_doors.pulsar.producer_slot import ProducerSlot
 
 
-class OpenConnection(Protocol):
+class OpenConnection(Drained, Protocol):
     """What is done to a connection from outside."""
 
     @property
@@ -39,14 +40,9 @@ class OpenConnection(Protocol):
 
     def hold(self, reason: str) -> None: ...
     def release(self, reason: str) -> None: ...
-    def drain(self) -> None:
-        """Take no more SENDs, and end when all are answered."""
-
-    def fail(self, reason: str) -> None:
-        """End the connection."""
 
 
-class Home:
+class Home(ConnectionHome[OpenConnection]):
     """What the connections of a door share."""
 
     def __init__(
@@ -60,56 +56,34 @@ class Home:
         sends: type[Sends] = Sends,
     ) -> None:
         """sends: decides what clients are answered; the proof against Pulsar's rule has another one."""
+        super().__init__(timers, admissions)
         self.cluster = cluster
-        self.timers = timers
         self.server_version = server_version
         self.sends = sends
         self.budget = budget or SendBudget()
         self.due = DueRefusals()
-        self.admissions = admissions or Admissions()
         self.pace = Pace()
         self.counts = DoorCounts()
-        self.tasks = BackgroundTasks()
         #: of consumers, which end with their connections, once the cluster has back what their clients hold
         self.consuming = BackgroundTasks()
-        #: {number: connection}, those that are open
-        self.connections: dict[int, OpenConnection] = {}
-        self._connection_count = 0
         self._opening_count = 0
         self._cancel_tick: Callable[[], None] | None = None
-        self._drained: asyncio.Future[None] | None = None
-
-    def next_connection(self) -> int:
-        self._connection_count += 1
-        return self._connection_count
 
     def next_opening(self) -> int:
         self._opening_count += 1
         return self._opening_count
 
+    def refused(self) -> None:
+        self.counts.connections_refused += 1
+
     def gone(self, number: int) -> None:
-        """A connection is over."""
         self.connections.pop(number, None)
         self.perform_budget(self.budget.disconnected(number))
-        if self._drained is not None and not self.connections and not self._drained.done():
-            self._drained.set_result(None)
+        super().gone(number)
 
-    async def drain(self, limit_ms: int) -> None:
-        """End all connections, then the tasks; consumers give back what their clients hold. limit_ms: for receipts that
-        are not out."""
-        self._drained = asyncio.get_running_loop().create_future()
-        for connection in list(self.connections.values()):
-            connection.drain()
-        cancel = self.timers.at(self.timers.now_ms() + limit_ms, self._close_all)
-        if self.connections:
-            await self._drained
-        cancel()
+    async def before_tasks_end(self) -> None:
+        """Consumers give back what their clients hold."""
         await self.consuming.ended()
-        await self.tasks.close()
-
-    def _close_all(self) -> None:
-        for connection in list(self.connections.values()):
-            connection.fail("the door ends")
 
     def perform_budget(self, effects: list[BudgetEffect]) -> None:
         for effect in effects:

@@ -8,8 +8,8 @@ from collections import deque
 from collections.abc import Callable, Hashable
 from typing import NamedTuple, Protocol
 
+from oncelog_doors.connections.ports import Timers
 from oncelog_doors.core.shared.pace import Pace
-from oncelog_doors.pulsar.ports import Timers
 
 #: A connection has no more producers or consumers, and looks each of their topics up.
 WAITING_MAX = 1_000

@@ -1,7 +1,5 @@
-"""What a door for Pulsar's clients needs of the cluster, and of time: the forms of the client of Oncelog behind it."""
+"""What a door for Pulsar's clients needs of the cluster: the forms of the client of Oncelog behind it."""
 
-import asyncio
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
@@ -11,12 +9,13 @@ from oncelog.core.acks.changes import IndexRange
 from oncelog.core.errors import OncelogError
 from oncelog.core.ids import Position, SeekEpoch, SequenceId
 from oncelog.core.names import NamespaceName, TopicName
+from oncelog_doors.connections.ports import ProvedCaller
 from oncelog_doors.core.pulsar.deliveries import Delivery, RawBatch
 from oncelog_doors.core.pulsar.message_ids import DeliveredId, Start
-from oncelog_doors.core.pulsar.schemas import Schema
+from oncelog_doors.core.pulsar.schemas import FoundSchema, Schema
 from oncelog_doors.core.pulsar.subscribing import Subscription
-from oncelog_doors.core.pulsar.topic_lists import NamedTopic
 from oncelog_doors.core.pulsar.verdicts import Ids, Rejected, Verdict
+from oncelog_doors.core.shared.named_topics import NamedTopic
 
 #: Called once, on the event loop. None: the producer has ended, and nothing is known of the batch.
 Decided = Callable[[Verdict | None], None]
@@ -144,6 +143,10 @@ class ConsumerPort(Protocol):
     """One consumer of a subscription. It survives changes of the topic's owner by itself, with what it holds."""
 
     @property
+    def created(self) -> bool:
+        """Whether the subscription was created for this consumer."""
+
+    @property
     def active(self) -> bool:
         """Of exclusive and failover: whether it is the active consumer."""
 
@@ -171,6 +174,12 @@ class ConsumerPort(Protocol):
     def ack(self, ranges: Sequence[IndexRange], seek_epoch: SeekEpoch, then: Settled) -> None:
         """Acknowledge these messages. Raises nothing."""
 
+    async def acks_undecodable(self) -> bool:
+        """Whether messages that the client cannot decode are acknowledged. It waits while no service answers."""
+
+    async def is_paused(self) -> bool:
+        """Whether new messages are withheld because of the state of acknowledgements (PIP-299). Raises OncelogError."""
+
     def nack(self, ranges: Sequence[IndexRange], *, delay_ms: int) -> None:
         """Deliver these messages again, not before so many ms. Raises nothing."""
 
@@ -195,20 +204,6 @@ class ConsumerPort(Protocol):
         """Give back what it holds, at once. client_lost: the client is gone without a word."""
 
 
-class ProvedCaller(NamedTuple):
-    """Whose token it is. ends_in_ms: how long the token is still valid; None: for ever."""
-
-    caller: Caller
-    ends_in_ms: int | None = None
-
-
-class FoundSchema(NamedTuple):
-    """schema: as its client has sent it."""
-
-    version: bytes
-    schema: bytes
-
-
 class SchemasPort(Protocol):
     """The schemas of topics. The partitions of a topic have them together. All raise PermissionDenied, and
     OncelogError."""
@@ -217,8 +212,9 @@ class SchemasPort(Protocol):
         """The version of a schema, which is stored if it is new. Raises IncompatibleSchema, LimitReached,
         TopicNotFound."""
 
-    async def compare(self, topic: TopicName, caller: Caller, schema: Schema) -> None:
-        """Raises IncompatibleSchema if the topic has schemas of another type."""
+    async def compare(self, topic: TopicName, caller: Caller, schema: Schema) -> bytes | None:
+        """The version of a schema; None: the topic does not have it. Raises IncompatibleSchema if the topic has schemas
+        of another type."""
 
     async def find(self, topic: TopicName, caller: Caller, version: bytes | None) -> FoundSchema:
         """version: None: the newest. Raises NotFound."""
@@ -262,7 +258,8 @@ class ClusterPort(Protocol):
         epoch: int | None,
         wanted: Callable[[], None],
     ) -> ProducerPort:
-        """Open a producer for the caller. It waits while the topic has no owner; cancelling withdraws the request.
+        """Open a producer for the caller. It waits while the topic has no owner; cancelling withdraws the request. It
+        creates no topic: TopicNotFound.
 
         wanted: called when another client wants the name. Raises OncelogError, as `ProducerOpening.refused` reads it.
         """
@@ -290,33 +287,3 @@ class ClusterPort(Protocol):
         unlike those of its other consumers. may_create: create the topic if it is missing. It waits while the topic has
         no owner, and while it is unknown whether another client has an exclusive subscription; cancelling withdraws the
         request. Raises OncelogError."""
-
-
-class Timers(Protocol):
-    """Time, for a shell that decides nothing by it."""
-
-    def now_ms(self) -> int:
-        """It never goes back."""
-
-    def wall_ms(self) -> int:
-        """Since 1970."""
-
-    def at(self, when_ms: int, call: Callable[[], None]) -> Callable[[], None]:
-        """Call a function then. Returns a function that cancels it."""
-
-
-class LoopTimers:
-    """Those of the running event loop."""
-
-    def __init__(self) -> None:
-        self._loop = asyncio.get_running_loop()
-
-    def now_ms(self) -> int:
-        return int(self._loop.time() * 1000)
-
-    def wall_ms(self) -> int:
-        return time.time_ns() // 1_000_000
-
-    def at(self, when_ms: int, call: Callable[[], None]) -> Callable[[], None]:
-        # A timer that fires a moment too early would be set again and again.
-        return self._loop.call_at((when_ms + 1) / 1000, call).cancel

@@ -9,15 +9,16 @@ producer that is not open, or that takes nothing any more, a SEND is ignored: th
 
 import asyncio
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, NamedTuple, Protocol, assert_never
 
 from oncelog.core.access import Caller
-from oncelog.core.errors import OncelogError
+from oncelog.core.errors import OncelogError, TopicNotFound
 from oncelog.core.names import TopicName
 from oncelog.runtime.tasks import BackgroundTasks
+from oncelog_doors.connections.ports import Timers
 from oncelog_doors.core.pulsar.due_refusals import DueRefusals, addressee
 from oncelog_doors.core.pulsar.families import ClientFamily
 from oncelog_doors.core.pulsar.openings import (
@@ -34,13 +35,15 @@ from oncelog_doors.core.pulsar.sends import CloseProducer, SendEffect, Sends, Wr
 from oncelog_doors.core.pulsar.verdicts import Ids, Rejected, Verdict, rejection_of_kind, rejection_of_numbers
 from oncelog_doors.pulsar import replies
 from oncelog_doors.pulsar.frames import Frame
-from oncelog_doors.pulsar.ports import ClusterPort, ProducerPort, Timers
+from oncelog_doors.pulsar.ports import ClusterPort, ProducerPort
 from oncelog_doors.wire.pulsar_commands_pb2 import Command, Send
 
 #: What a SEND counts in the budget whose chunk is stored, and whose receipt is withheld.
 WITHHELD_BYTES = 512
 #: Above it an entry is checked in another thread: a checksum and a decompression would delay all other clients.
 CHECKED_HERE_BYTES_MAX = 64 * 1024
+#: Entries that wait are checked together up to this: about a frame to the owner. The first one may be larger.
+CHECKED_TOGETHER_BYTES_MAX = 1024 * 1024
 
 
 class Surroundings(Protocol):
@@ -149,16 +152,13 @@ class ProducerSlot:
                     assert_never(effect)
 
     async def _ask(self, ask: AskOwner) -> None:
-        around = self._around
         try:
-            # First: a producer whose schema is refused takes the name from no other one.
-            if self._schema is not None:
-                self._schema_version = await around.cluster.schemas.store(self.topic, around.caller, self._schema)
-            if self._subscription:
-                await around.cluster.ensure_subscription(self.topic, around.caller, self._subscription)
-            port = await around.cluster.open_producer(
-                self.topic, around.caller, name=self._name, token=ask.token, epoch=ask.epoch, wanted=self._wanted
-            )
+            try:
+                port = await self._opened(ask)
+            except TopicNotFound:
+                # Java's client opens producers of dead letter topics without a look-up that creates them.
+                await self._around.cluster.partitions(self.topic, self._around.caller, may_create=True)
+                port = await self._opened(ask)
         except OncelogError as error:
             self._perform_opening(self._opening.refused(error))
             return
@@ -167,6 +167,17 @@ class ProducerSlot:
             return
         self._perform_opening(self._opening.granted(port.name, port.last_sequence_id, port.token))
         self._ended(await port.ended())
+
+    async def _opened(self, ask: AskOwner) -> ProducerPort:
+        cluster, caller = self._around.cluster, self._around.caller
+        # First: a producer whose schema is refused takes the name from no other one.
+        if self._schema is not None:
+            self._schema_version = await cluster.schemas.store(self.topic, caller, self._schema)
+        if self._subscription:
+            await cluster.ensure_subscription(self.topic, caller, self._subscription)
+        return await cluster.open_producer(
+            self.topic, caller, name=self._name, token=ask.token, epoch=ask.epoch, wanted=self._wanted
+        )
 
     def _ended(self, error: OncelogError) -> None:
         if self._closed:
@@ -209,15 +220,29 @@ class ProducerSlot:
             self._give(self._port, self._queue.popleft(), _prepare(self._port, first))
 
     async def _hand_over_slowly(self, port: ProducerPort) -> None:
+        """What waits is checked together, and so it goes to the owner together: a frame for each batch costs it more
+        than the batch."""
         while self._queue:
-            first = self._queue[0]
-            large = len(first.entry) > CHECKED_HERE_BYTES_MAX
-            prepared = await asyncio.to_thread(_prepare, port, first) if large else _prepare(port, first)
-            await port.room(len(first.entry))
-            if not self._queue:  # the producer was closed meanwhile
-                break
-            self._give(port, self._queue.popleft(), prepared)
+            together = self._next_ones()
+            check = partial(_prepared, port, together)
+            large = sum(len(each.entry) for each in together) > CHECKED_HERE_BYTES_MAX
+            for each, prepared in zip(together, await asyncio.to_thread(check) if large else check(), strict=True):
+                await port.room(len(each.entry))
+                if not self._queue:  # the producer was closed meanwhile
+                    break
+                self._give(port, self._queue.popleft(), prepared)
         self._handing = False
+
+    def _next_ones(self) -> list[_Queued]:
+        """The first SENDs of the queue, as many as are checked together."""
+        found: list[_Queued] = []
+        size = 0
+        for each in self._queue:
+            if found and size + len(each.entry) > CHECKED_TOGETHER_BYTES_MAX:
+                break
+            found.append(each)
+            size += len(each.entry)
+        return found
 
     def _give(self, port: ProducerPort, taken: _Queued, prepared: Any | Rejected) -> None:
         if isinstance(prepared, Rejected):
@@ -338,6 +363,10 @@ class ProducerSlot:
 
     def _addressee(self, token: int) -> Any:
         return addressee(str(self.topic), token, self.key.connection, self.producer_id)
+
+
+def _prepared(port: ProducerPort, together: Sequence[_Queued]) -> list[Any | Rejected]:
+    return [_prepare(port, each) for each in together]
 
 
 def _rejection(sent: Send, ids: Ids) -> Rejected | None:

@@ -21,6 +21,7 @@ from oncelog_doors.core.pulsar.deliveries import Delivery
 from oncelog_doors.core.pulsar.message_ids import Start
 from oncelog_doors.core.pulsar.server_errors import refusal_of
 from oncelog_doors.pulsar import replies
+from oncelog_doors.pulsar.commands import command
 from oncelog_doors.pulsar.entry_sender import ConsumerSurroundings, EntrySender
 from oncelog_doors.pulsar.ports import ChunksPort, ReaderPort
 from oncelog_doors.wire.pulsar_commands_pb2 import Ack, ConsumerStats, Redeliver, Subscribe
@@ -156,9 +157,8 @@ class ReaderSlot:
         else:
             self._around.write(replies.last_message_id(request_id, last, self._sender.partition, self._port))
 
-    def stats(self, request_id: int) -> ConsumerStats:
-        """What costs no request."""
-        return ConsumerStats(
+    async def answer_stats(self, request_id: int) -> None:
+        stats = ConsumerStats(
             request_id=request_id,
             consumer_name=self._asked.consumer_name,
             messages_out=self._sender.messages_out,
@@ -167,6 +167,7 @@ class ReaderSlot:
             address=self._around.peer,
             type="Exclusive",
         )
+        self._around.write(command(consumer_stats=stats))
 
     # --- ends ---------------------------------------------------------------------------------------------------------
 

@@ -8,12 +8,12 @@ from oncelog_doors.core.pulsar.connecting import PLACE, TOKEN, Admitted
 from oncelog_doors.core.pulsar.deliveries import Delivery
 from oncelog_doors.core.pulsar.message_ids import DeliveredId
 from oncelog_doors.core.pulsar.openings import Succeed
+from oncelog_doors.core.pulsar.schemas import FoundSchema
 from oncelog_doors.core.pulsar.sends import WriteReceipt, WriteSendError
 from oncelog_doors.core.pulsar.server_errors import Refusal, ServerError, without_error_names
 from oncelog_doors.core.pulsar.token_life import REFRESH
 from oncelog_doors.core.pulsar.topic_lists import TopicList
 from oncelog_doors.pulsar.commands import command
-from oncelog_doors.pulsar.ports import FoundSchema
 from oncelog_doors.wire import pulsar_commands_pb2 as pb
 from oncelog_doors.wire.pulsar_values_pb2 import AuthData, BrokerEntry, FeatureFlags, MessageId, Schema
 
@@ -212,6 +212,11 @@ def ack_response(consumer_id: int, request_id: int, refusal: Refusal | None = No
         made.error = refusal.code
         made.message = without_error_names(refusal.sentence)
     return command(ack_response=made)
+
+
+def no_stats(request_id: int, refusal: Refusal) -> pb.Command:
+    message = without_error_names(refusal.sentence)
+    return command(consumer_stats=pb.ConsumerStats(request_id=request_id, error=refusal.code, message=message))
 
 
 def not_open(consumer_id: int) -> Refusal:

@@ -3,8 +3,8 @@
 from collections.abc import Callable
 from typing import Protocol, assert_never
 
+from oncelog_doors.connections.ports import Timers
 from oncelog_doors.core.pulsar.token_life import AskForToken, TokenEnded, TokenLife
-from oncelog_doors.pulsar.ports import Timers
 
 
 class Authenticated(Protocol):

@@ -25,8 +25,8 @@ from oncelog.runtime.observing.http_hosts import HttpHosts
 from oncelog.runtime.security import Security, ServerCertificate
 from oncelog_doors.core.rest.refusals import Refused, not_offered, refused_by, refused_field, refused_for
 from oncelog_doors.core.rest.unoffered import unoffered
-from oncelog_doors.rest import lookups, namespaces, policies, subscriptions, tenants, topics
-from oncelog_doors.rest.ports import RestPort
+from oncelog_doors.rest import lookups, messages, namespaces, policies, schemas, subscriptions, tenants, topics
+from oncelog_doors.rest.ports import LogPort, RestPort
 
 logger = logging.getLogger(__name__)
 
@@ -35,14 +35,18 @@ STOP_S = 5
 _METHOD_NOT_ALLOWED = 405
 
 
-def new_app(cluster: RestPort, *, version: str, pulsar_ports: Mapping[str, int], security: Security) -> ASGIApp:
+def new_app(
+    cluster: RestPort, log: LogPort, *, version: str, pulsar_ports: Mapping[str, int], security: Security
+) -> ASGIApp:
     """version: of the door, as clients see it. pulsar_ports: {scheme: port of the listener for Pulsar's protocol}."""
     app = FastAPI(openapi_url=None, docs_url=None, redoc_url=None, redirect_slashes=False)
     app.state.cluster, app.state.version, app.state.pulsar_ports = cluster, version, pulsar_ports
-    for part in (tenants, namespaces, policies, topics, subscriptions, lookups):
+    app.state.log, app.state.security = log, security
+    for part in (tenants, namespaces, policies, topics, subscriptions, messages, schemas, lookups):
         # `include_router` would build each route a second time, when the first request comes.
         app.router.routes.extend(part.routes().routes)
     app.add_exception_handler(Refused, _refused)
+    app.add_exception_handler(OncelogError, _failed)
     app.add_exception_handler(RequestValidationError, _invalid)
     app.add_exception_handler(HTTPException, _no_route)
     app.add_exception_handler(Exception, _bug)
@@ -85,6 +89,12 @@ def response_of(refused: Refused) -> JSONResponse:
 async def _refused(_: Request, error: Exception) -> JSONResponse:
     assert isinstance(error, Refused)
     return response_of(error)
+
+
+async def _failed(_: Request, error: Exception) -> JSONResponse:
+    """An error of the log."""
+    assert isinstance(error, OncelogError)
+    return response_of(refused_for(error))
 
 
 async def _invalid(_: Request, error: Exception) -> JSONResponse:

@@ -12,6 +12,8 @@ from oncelog_doors.rest.policies import PlaceOf
 
 _TOPIC = "/lookup/v2/topic/persistent/{tenant}/{namespace}/{topic}"
 _FIELDS = {"pulsar": "brokerUrl", "pulsar+ssl": "brokerUrlTls", "http": "httpUrl", "https": "httpUrlTls"}
+#: Always there, and empty where the door does not listen: the C++ library and those upon it crash if one is missing.
+_BROKERS = ("pulsar", "pulsar+ssl")
 
 
 def routes() -> APIRouter:
@@ -23,7 +25,8 @@ def routes() -> APIRouter:
         await asking.get(lookup_path(place), create="true")
         urls = brokers_of(request)
         answer = {_FIELDS[scheme]: f"{scheme}://{address}" for scheme, address in urls.items()}
-        return answer | {"nativeUrl": answer.get("brokerUrl") or answer.get("brokerUrlTls")}
+        brokers = {_FIELDS[scheme]: answer.get(_FIELDS[scheme], "") for scheme in _BROKERS}
+        return answer | brokers | {"nativeUrl": brokers["brokerUrl"] or brokers["brokerUrlTls"]}
 
     @router.get(f"{_TOPIC}/bundle")
     async def bundle(place: PlaceOf, asking: AskingOf) -> Response:

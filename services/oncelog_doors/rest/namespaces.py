@@ -6,10 +6,11 @@ from typing import Any
 
 from fastapi import APIRouter
 
+from oncelog.core.names import whole_topic
 from oncelog_doors.core.rest import policies
-from oncelog_doors.core.rest.names import CLUSTERS, unpartitioned
+from oncelog_doors.core.rest.names import CLUSTERS, logs_of
 from oncelog_doors.core.rest.policies import BUNDLES
-from oncelog_doors.core.rest.refusals import not_offered
+from oncelog_doors.core.rest.refusals import Refused, not_offered
 from oncelog_doors.rest.asking import Asking, AskingOf, BodyOf, each_of, passed_over
 from oncelog_doors.rest.paths import below, path, topic_path
 from oncelog_doors.rest.policies import NAMESPACE
@@ -85,10 +86,41 @@ async def all_topics(asking: Asking, tenant: str, namespace: str) -> tuple[list[
     return topics, partitioned
 
 
+async def listed_logs(asking: Asking, tenant: str, namespace: str) -> list[str]:
+    """As Pulsar lists the topics of a namespace."""
+    every, partitioned = await all_topics(asking, tenant, namespace)
+
+    counts = dict.fromkeys(partitioned, 0)
+
+    async def ask(name: str) -> None:
+        with passed_over():
+            counts[name] = await partitions_of(asking, topic_path(name))
+
+    await each_of(partitioned, ask)
+    return logs_of(every, counts)
+
+
+async def partitions_of(asking: Asking, place: str) -> int:
+    """0: the topic has none, or is a partition itself, which need not have been used yet."""
+    try:
+        return await _count_of(asking, place)
+    except Refused as refused:
+        group = whole_topic(place)
+        if refused.status != 404 or group == place:
+            raise
+        if int(place.rpartition("-")[2]) >= await _count_of(asking, group):
+            raise
+        return 0
+
+
+async def _count_of(asking: Asking, place: str) -> int:
+    return int((await asking.get(f"{place}/partitions"))["partitions"])
+
+
 def _add_topics(router: APIRouter) -> None:
     @router.get(f"{NAMESPACE}/topics")
     async def topics(tenant: str, namespace: str, asking: AskingOf) -> list[str]:
-        return unpartitioned(*await all_topics(asking, tenant, namespace))
+        return await listed_logs(asking, tenant, namespace)
 
     @router.put(f"{NAMESPACE}/unload", status_code=204)
     async def unload(tenant: str, namespace: str, asking: AskingOf) -> None:

@@ -1,17 +1,15 @@
 """Routes for the subscriptions of a topic."""
 
-import base64
-from typing import Annotated, Any
+from typing import Annotated
 
-from fastapi import APIRouter, Depends, Request, Response
+from fastapi import APIRouter, Depends, Request
 
 from oncelog_doors.core.rest.fields import properties_of
 from oncelog_doors.core.rest.places import place_of, subscription_of
-from oncelog_doors.core.rest.refusals import refused_field
+from oncelog_doors.core.rest.refusals import Refused, refused_field
 from oncelog_doors.rest.asking import AskingOf, BodyOf
-from oncelog_doors.rest.paths import below
+from oncelog_doors.rest.paths import below, lookup_path
 from oncelog_doors.rest.policies import TOPIC, PlaceOf
-from oncelog_doors.rest.topics import message_response
 
 _ONE = f"{TOPIC}/subscription/{{subscription}}"
 
@@ -38,10 +36,18 @@ def _add_life(router: APIRouter) -> None:
         return found
 
     @router.put(_ONE, status_code=204)
-    async def create(one: OneOf, asking: AskingOf, body: BodyOf, replicated: bool = False) -> None:
+    async def create(place: PlaceOf, one: OneOf, asking: AskingOf, body: BodyOf, replicated: bool = False) -> None:
+        """The topic is created, too, where its namespace allows that."""
         if replicated:
             raise refused_field("replicated", "subscriptions are not replicated to other clusters: leave it out")
-        await asking.change("PUT", one, subscription_of(body))
+        new = subscription_of(body)
+        try:
+            await asking.change("PUT", one, new)
+        except Refused as refused:
+            if refused.status != 404:
+                raise
+            await asking.get(lookup_path(place), create="true")
+            await asking.change("PUT", one, new)
 
     @router.delete(_ONE, status_code=204)
     async def delete(one: OneOf, asking: AskingOf, force: bool = False) -> None:
@@ -81,10 +87,3 @@ def _add_position(router: APIRouter) -> None:
     @router.post(f"{_ONE}/resetcursor", status_code=204)
     async def seek(one: OneOf, asking: AskingOf, body: BodyOf) -> None:
         await asking.change("POST", f"{one}/resetcursor", place_of(body))
-
-    @router.get(f"{_ONE}/position/{{number}}")
-    async def peek(one: OneOf, asking: AskingOf, number: str) -> Response:
-        message: dict[str, Any] = await asking.get(below(one, "position", number))
-        text = message["value"]
-        value = base64.b64decode(message["value_base64"] or "") if text is None else text.encode()
-        return message_response(message, value)

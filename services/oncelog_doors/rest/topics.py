@@ -1,27 +1,24 @@
-"""Routes for topics: their life, statistics, and messages."""
+"""Routes for topics: their life and statistics."""
 
 import asyncio
 from contextlib import nullcontext
-from datetime import UTC, datetime, timedelta
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Query, Request, Response
+from fastapi import APIRouter, Query, Request
 
 from oncelog_doors.core.rest import statistics
 from oncelog_doors.core.rest.fields import properties_of
-from oncelog_doors.core.rest.names import shown_topic, unpartitioned
-from oncelog_doors.core.rest.places import id_of
+from oncelog_doors.core.rest.names import shown_topic
 from oncelog_doors.core.rest.policies import check_count
 from oncelog_doors.core.rest.refusals import Refused, refused_field
 from oncelog_doors.rest.addresses import brokers_of
 from oncelog_doors.rest.asking import Asking, AskingOf, BodyOf, each_of, passed_over
-from oncelog_doors.rest.namespaces import all_topics
+from oncelog_doors.rest.namespaces import listed_logs, partitions_of
 from oncelog_doors.rest.paths import below, lookup_path, path
 from oncelog_doors.rest.policies import TOPIC, PlaceOf
 
 _NAMESPACE = "/admin/v2/persistent/{tenant}/{namespace}"
 _PRODUCERS_SHOWN_MAX = 1_000
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _IN_USE = "the topic has connected producers or consumers: close them, or use --force"
 Switch = Annotated[bool, Query()]
 
@@ -38,7 +35,7 @@ def routes() -> APIRouter:
 def _add_lists(router: APIRouter) -> None:
     @router.get(_NAMESPACE)
     async def topics(tenant: str, namespace: str, asking: AskingOf) -> list[str]:
-        return unpartitioned(*await all_topics(asking, tenant, namespace))
+        return await listed_logs(asking, tenant, namespace)
 
     @router.get(f"{_NAMESPACE}/partitioned")
     async def partitioned_topics(tenant: str, namespace: str, asking: AskingOf) -> list[str]:
@@ -68,7 +65,7 @@ def _add_life(router: APIRouter) -> None:
 
     @router.put(f"{TOPIC}/unload", status_code=204)
     async def unload(place: PlaceOf, asking: AskingOf) -> None:
-        count = await _partitions(asking, place)
+        count = await partitions_of(asking, place)
 
         async def one(log: str) -> None:
             # A partition that was never used has no owner.
@@ -92,10 +89,6 @@ def _no_properties(body: Any) -> None:
     raise refused_field(f"properties.{name}"[:100], "topics have no properties here")
 
 
-async def _partitions(asking: Asking, place: str) -> int:
-    return int((await asking.get(f"{place}/partitions"))["partitions"])
-
-
 def _logs(place: str, count: int) -> list[str]:
     """The paths of the partitions, or of the topic if it has none."""
     return [f"{place}-partition-{number}" for number in range(count)] or [place]
@@ -112,7 +105,7 @@ async def _require_unused(asking: Asking, place: str) -> None:
                 return False
             raise
 
-    if any((await each_of(_logs(place, await _partitions(asking, place)), one)).values()):
+    if any((await each_of(_logs(place, await partitions_of(asking, place)), one)).values()):
         raise Refused(412, _IN_USE)
 
 
@@ -126,7 +119,7 @@ def _add_partitions(router: APIRouter) -> None:
         if request.query_params.get("checkAllowAutoCreation") == "true":
             found = await asking.get(lookup_path(place), create="true")
             return {"partitions": found["partitions"], "deleted": False}
-        return {"partitions": await _partitions(asking, place), "deleted": False}
+        return {"partitions": await partitions_of(asking, place), "deleted": False}
 
     @router.put(at, status_code=204)
     async def create(place: PlaceOf, asking: AskingOf, body: BodyOf) -> None:
@@ -145,7 +138,7 @@ def _add_partitions(router: APIRouter) -> None:
     @router.post(f"{TOPIC}/createMissedPartitions", status_code=204)
     async def create_missed(place: PlaceOf, asking: AskingOf) -> None:
         """Partitions are created on their first use, so none is missing."""
-        if not await _partitions(asking, place):
+        if not await partitions_of(asking, place):
             raise Refused(404, "the topic has no partitions")
 
 
@@ -179,7 +172,7 @@ def _add_statistics(router: APIRouter) -> None:
 
 async def _logs_of(asking: Asking, place: str) -> list[str]:
     """Raises Refused for a topic without partitions."""
-    count = await _partitions(asking, place)
+    count = await partitions_of(asking, place)
     if not count:
         raise Refused(404, "the topic has no partitions")
     return _logs(place, count)
@@ -201,22 +194,3 @@ async def _stats(request: Request, asking: Asking, log: str) -> dict[str, Any]:
     connected = own.get("connected_producer_count", 0)
     urls = brokers_of(request)
     return statistics.topic_stats(own, await publishers() if connected else [], urls.get("https") or urls["http"])
-
-
-def message_response(message: dict[str, Any], value: bytes) -> Response:
-    """One message as Pulsar's REST has it: the value, and headers. value: of the message."""
-    ledger, entry = id_of(message["message_id"])
-    headers = {"X-Pulsar-Message-ID": f"{ledger}:{entry}"}
-    for name in ("publish", "event"):
-        if (when := message.get(f"{name}_time_ms")) is not None:
-            headers |= _time_header(f"X-Pulsar-{name}-time", when)
-    return Response(value, media_type="application/octet-stream", headers=headers)
-
-
-def _time_header(name: str, time_ms: int) -> dict[str, str]:
-    """As Pulsar's tools read it; none for a time that no calendar has."""
-    try:
-        when = _EPOCH + timedelta(milliseconds=time_ms)
-    except OverflowError:
-        return {}
-    return {name: when.isoformat(timespec="milliseconds").replace("+00:00", "Z")}

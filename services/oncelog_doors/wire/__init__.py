@@ -1,1 +1,1 @@
-"""What crosses the network: generated from proto/oncelog_doors/wire, never edited by hand."""
+"""What crosses the network: generated, from proto/oncelog_doors/wire and from the definitions of Kafka's messages."""

@@ -195,7 +195,7 @@ class Mirror:
         subscription, effects = subscription_of(cluster_id), topic.effects
         return Process(
             copy, str(topic.name), subscription=subscription, effects=effects, batch=effects.batch,
-            concurrency=CONCURRENCY_MAX,
+            concurrency=CONCURRENCY_MAX, on_encrypted="pass",
         )  # fmt: skip
 
     async def _run(self, process: Process[Copies]) -> None:

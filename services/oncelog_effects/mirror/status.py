@@ -15,7 +15,7 @@ from oncelog.client.two_clusters import AT_SOURCE, AT_TARGET, ClusterIds, two_cl
 from oncelog.core.errors import OncelogError, SubscriptionNotFound, TopicNotFound
 from oncelog.core.names import TopicName
 from oncelog_effects.mirror.producers import producer_of
-from oncelog_effects.mirror.store import LEAVE_OUT, ToCopy, first_to_copy, mirror_producer
+from oncelog_effects.mirror.store import LEAVE_OUT, ToCopy, first_to_copy, mirror_producer, unsupported
 from oncelog_effects.mirror.topics import (
     Choice,
     check_partitions,
@@ -38,6 +38,8 @@ class MirrorState(StrEnum):
     GAP = "gap"
     #: The next message is in chunks, and a mirror copies none.
     TOO_LARGE = "too_large"
+    #: The next message has a null or an encrypted value, and a mirror copies none.
+    UNSUPPORTED = "unsupported"
     #: Messages wait to be copied, and no mirror is connected.
     NO_MIRROR = "no_mirror"
     #: The target has lost copies that the source counts as acknowledged; a mirror copies them again.
@@ -54,6 +56,7 @@ TROUBLE = frozenset(
         MirrorState.SOURCE_BEHIND,
         MirrorState.GAP,
         MirrorState.TOO_LARGE,
+        MirrorState.UNSUPPORTED,
         MirrorState.NO_MIRROR,
     )
 )
@@ -164,6 +167,8 @@ def _judged(
         return MirrorState.TOO_LARGE, (
             f"message {following.position} of the source is in chunks, which a mirror does not copy: {LEAVE_OUT}"
         )
+    if lag and following.unsupported:
+        return MirrorState.UNSUPPORTED, unsupported("the source", following.position, following.unsupported)
     if lag and not mirrors:
         what = f"oncelog mirror --from … --to … --topic {part}"
         if copied_to < 0:

@@ -33,8 +33,8 @@ from oncelog.client.producing.sender import CompressionName
 from oncelog.client.stored import stored_batches, stored_message
 from oncelog.client.two_clusters import AT_TARGET
 from oncelog.client.values.messages import Message, MessageBatch, runs_of
-from oncelog.core.effect_errors import SourceDiverged, SourceTooLarge, SourceTrimmed
-from oncelog.core.errors import MessageTooLarge, PermissionDenied, ProducerFenced, StaleSequence
+from oncelog.core.effect_errors import SourceDiverged, SourceTooLarge, SourceTrimmed, SourceUnsupported
+from oncelog.core.errors import InvalidArgument, MessageTooLarge, PermissionDenied, ProducerFenced, StaleSequence
 from oncelog.core.formats.columns import encode_origin
 from oncelog.core.formats.message_id import Index
 from oncelog.core.formats.origin import BatchOrigin, pack_origin
@@ -207,13 +207,19 @@ class Copies:
         return cls(settings, cluster_id, TopicId(source.topic_id), producer, following.position)
 
     async def copy(self, messages: Sequence[Message]) -> None:
-        """Return when the copies are stored. messages: consecutive. Raises SourceTrimmed, SourceTooLarge for a single
-        message that the target does not take in one batch, and as `send_many`."""
+        """Return when the copies are stored. messages: consecutive. Raises SourceTrimmed, SourceUnsupported,
+        SourceTooLarge for a single message that the target does not take in one batch, and as `send_many`."""
         first = messages[0].index
         if first > self.position and not self._is_new:
             self._settings.counts.gaps += 1
             _refuse_gap(self.producer.topic, self.position, first, allowed=self._settings.allow_gap)
         own = [run for run in runs_of(messages) if run.origin is None]
+        refused = next((found for run in own if (found := run.not_in_columns()) is not None), None)
+        if refused is not None:
+            sentence = unsupported(self.producer.topic, *refused)
+            if len(messages) > 1:  # then each message is tried alone, and what is before this one is copied
+                raise InvalidArgument(sentence, field="value")
+            raise SourceUnsupported(sentence, index=first)
         if own:
             try:
                 await sender_of(self.producer).send_payloads(
@@ -264,6 +270,11 @@ def too_large(topic: str, index: int, error: MessageTooLarge, *, in_chunks: bool
     return SourceTooLarge(f"{message}: {advice}{LEAVE_OUT}", index=index)
 
 
+def unsupported(topic: str, index: int, kind: str) -> str:
+    """What a user is told of a message that a mirror does not copy. kind: of `MessageBatch.not_in_columns`."""
+    return f"message {index} of {topic} has {kind}, which a mirror does not copy: {LEAVE_OUT}"
+
+
 def _refuse_gap(topic: str, position: int, first: int, *, allowed: bool) -> None:
     message = (
         f"{topic}: messages {position} to {first - 1} of the source were deleted or skipped before they were copied"
@@ -303,12 +314,14 @@ async def _check_last_copy(
 class ToCopy(NamedTuple):
     """The first message that must be copied. position: its index; if there is none: the end of the source.
     publish_time_ms: 0: there is none, or it is not known. gaps: (first index, index behind the last one) of messages
-    before it that the source does not have. in_chunks: that message is."""
+    before it that the source does not have. in_chunks: that message is. unsupported: what it has that is not
+    copied; empty: it is copied."""
 
     position: int
     publish_time_ms: int
     gaps: tuple[tuple[int, int], ...]
     in_chunks: bool = False
+    unsupported: str = ""
 
 
 async def first_to_copy(client: AsyncClient, topic: str, last: int) -> ToCopy:
@@ -316,13 +329,15 @@ async def first_to_copy(client: AsyncClient, topic: str, last: int) -> ToCopy:
     position = last + 1
     gaps: list[tuple[int, int]] = []
     try:
-        async with aclosing(stored_batches(client, topic, Index(position))) as batches:
+        async with aclosing(stored_batches(client, topic, Index(position), on_encrypted="pass")) as batches:
             async for batch in batches:
                 if batch.first_index > position:
                     gaps.append((position, batch.first_index))
                     position = batch.first_index
                 if batch.origin is None:
-                    return ToCopy(position, batch.publish_time_ms, tuple(gaps), batch.in_chunks)
+                    index, kind = batch.not_in_columns() or (-1, "")
+                    kind = kind if index == position else ""
+                    return ToCopy(position, batch.publish_time_ms, tuple(gaps), batch.in_chunks, kind)
                 position = batch.first_index + batch.count
     except MessageTooLarge as error:  # its chunks are not joined; mirrors store none, so it has no origin
         return ToCopy(int(error.details["index"] or position), 0, tuple(gaps), in_chunks=True)

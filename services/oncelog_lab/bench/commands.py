@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any, get_args
 import typer
 
 from oncelog.cli.default_command import RunByDefault
-from oncelog.cli.extras import EFFECTS_SQL, SPARK, check_installed
+from oncelog.cli.extras import DOORS, EFFECTS_SQL, SPARK, check_installed
 from oncelog.cli.options import Output, OutputOption
 from oncelog.cli.parameters import option_parameter, parameters_of, sign
 from oncelog.core.errors import OncelogError
@@ -47,13 +47,19 @@ async def _measure(name: str, stack: BenchStack, tell: Tell, **settings: Any) ->
     from oncelog_lab.bench.measurements import MEASUREMENTS
 
     measurements = dict(MEASUREMENTS)
-    if name not in measurements:
+    if name == _DOOR:
+        from oncelog_lab.bench.door.door import door_rows
+
+        measurements[name] = door_rows
+    elif name not in measurements:
         from oncelog_lab.bench.effects.measurements import EFFECTS_MEASUREMENTS
 
         measurements |= EFFECTS_MEASUREMENTS
     return await measurements[name](stack, BenchSettings(**(_BENCHMARKS[name].defaults | settings)), tell)
 
 
+#: Needs the doors, which are a distribution of their own.
+_DOOR = "door"
 #: {measurement: the benchmark}
 _BENCHMARKS = {
     "limits": _Benchmark(
@@ -111,6 +117,13 @@ _BENCHMARKS = {
     "end-to-end": _Benchmark(
         "from sending a message until its consumer has it",
         ("rate", "message_bytes", "latency_seconds", "runs"),
+    ),
+    _DOOR: _Benchmark(
+        "clients of Pulsar in front of a door, against the SDK",
+        ("messages", "message_bytes", "large_message_bytes", "seconds", "idle_seconds", "runs"),
+        {"messages": 1_000_000},
+        given=(),
+        needs=(DOORS,),
     ),
     "effects": _Benchmark(
         "effects in a database, in Redis and in a topic",

@@ -296,11 +296,11 @@ class KafkaClient:
 class PulsarClient:
     """pulsar-client. Its callbacks run in a thread of its own."""
 
-    def __init__(self, address: str, *, lone: bool) -> None:
-        """lone: send each message at once."""
+    def __init__(self, address: str, *, lone: bool, logger: Any = None) -> None:
+        """lone: send each message at once. logger: of the library; None: it prints what it does."""
         self._pulsar: Any = import_module("pulsar")
         self.ok = self._pulsar.Result.Ok
-        self._client = self._pulsar.Client(address)
+        self._client = self._pulsar.Client(address, logger=logger)
         self._lone = lone
         self._producer: Any = None
         self._failed: list[object] = []
@@ -359,6 +359,9 @@ class PulsarClient:
         finally:
             reader.close()
         return found
+
+    def close(self) -> None:
+        self._client.close()
 
 
 _CLIENTS: dict[str, type[KafkaClient] | type[PulsarClient]] = {"kafka": KafkaClient, "pulsar": PulsarClient}

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field, replace
 from oncelog.client.client import AsyncClient
 from oncelog.client.consuming.consumer import AsyncConsumer
 from oncelog.client.consuming.subscribing import SubscriptionTypeName
-from oncelog.client.values.messages import ConsumerBatch
+from oncelog.client.values.consumer_batch import ConsumerBatch
 from oncelog.core.errors import OncelogError
 from oncelog.core.formats.message_id import EARLIEST
 from oncelog_lab.consumer_program import ranges_of

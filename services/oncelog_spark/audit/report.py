@@ -121,7 +121,7 @@ def _subscriptions(plan: TopicPlan) -> str:
 
 
 def _contiguous(check: TopicCheck) -> int:
-    return sum(one.mode is SequenceMode.CONTIGUOUS for one in check.joined.producers.values())
+    return sum(one.mode in (SequenceMode.CONTIGUOUS, SequenceMode.EPOCHED) for one in check.joined.producers.values())
 
 
 def _copies(plan: TopicPlan, check: TopicCheck) -> str:

@@ -157,6 +157,7 @@ def _rows(
         rows_per_partition=options.rows_per_file,
         fail_on_data_loss=not options.loss_allowed,
         closed_from_storage=options.closed_from_storage,
+        passes_encrypted=options.passes_encrypted,
     )
     spans = [Span(each.topic, each.topic_id, each.kept, each.end) for each in ranges]
     tasks = planned(spans, states, source, EVERYTHING)

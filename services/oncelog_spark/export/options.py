@@ -9,7 +9,15 @@ from oncelog.core.names import parse_topic
 from oncelog_spark.export.run import ALLOW_DATA_LOSS
 from oncelog_spark.locations import LOCAL, file_location
 from oncelog_spark.options import ConnectionOptions, GivenOptions, Option, integer, names_of, switch
-from oncelog_spark.source.options import TOPIC, TOPICS, TOPICS_PATTERN, ClosedFromStorage, TopicPattern, topics_of
+from oncelog_spark.source.options import (
+    TOPIC,
+    TOPICS,
+    TOPICS_PATTERN,
+    ClosedFromStorage,
+    PassesEncrypted,
+    TopicPattern,
+    topics_of,
+)
 from oncelog_spark.source.positions import topic_of
 
 DIRECTORY = "directory"
@@ -43,6 +51,7 @@ class ExportOptions:
     )
     loss_allowed: Annotated[bool, Option(ALLOW_DATA_LOSS, switch, "--allow-data-loss", _LOSS_HELP)] = False
     closed_from_storage: ClosedFromStorage = True
+    passes_encrypted: PassesEncrypted = False
 
     def covers(self, name: str) -> bool:
         """Whether a topic, or partition, of this full name is exported."""

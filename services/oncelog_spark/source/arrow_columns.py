@@ -19,7 +19,8 @@ import pyarrow as pa
 
 from oncelog.client.values.messages import StoredBatch
 from oncelog.core.errors import CorruptEntry, InvalidBatch
-from oncelog.core.formats.batch import BatchHeader, Buffer, PayloadFormat, decode_ids, deltas_of, payload_of
+from oncelog.core.format_errors import MessageEncrypted
+from oncelog.core.formats.batch import AS_IT_CAME, BatchHeader, Buffer, PayloadFormat, decode_ids, deltas_of, payload_of
 from oncelog.core.formats.batch_check import check_columns
 from oncelog.core.formats.columns import (
     COLUMN_HEADER_BYTES,
@@ -30,7 +31,7 @@ from oncelog.core.formats.columns import (
     encode_properties,
     split_columns,
 )
-from oncelog.core.formats.payload import expand_columns, ids_within, read_columns
+from oncelog.core.formats.payload import expand_columns, ids_within, read_columns, shown_columns
 from oncelog.core.ids import NOT_DEDUPLICATED
 
 #: Batches are joined up to this many rows and bytes of payload: each batch has a fixed cost in Spark.
@@ -65,6 +66,8 @@ ARROW_SCHEMA = pa.schema(
         ("producer_id", pa.int64()),
     ]
 )
+#: Set on an encrypted message that is passed on: the names of the keys that it is encrypted with.
+ENCRYPTED_PROPERTY = "oncelog.encrypted"
 #: Columns that are in the payload of an entry.
 _PAYLOAD = frozenset({"key", "value", "event_time", "properties"})
 Array = Any
@@ -104,13 +107,20 @@ class EntrySlice(NamedTuple):
 
 
 def entry_slice(
-    found: FoundEntry, *, first: int, end: int, check: bool = False, unpack: bool = True
+    found: FoundEntry,
+    *,
+    first: int,
+    end: int,
+    check: bool = False,
+    unpack: bool = True,
+    passes_encrypted: bool = False,
 ) -> EntrySlice | None:
-    """The entry, if it has messages whose numbers are first to end - 1. Raises CorruptEntry, and in any case
-    ChunkedMessage and MessageEncrypted.
+    """The entry, if it has messages whose numbers are first to end - 1. Raises CorruptEntry, in any case
+    ChunkedMessage, and MessageEncrypted.
 
     check: verify all lengths now, so that `record_batch` cannot fail on it. unpack: False where no column of the
-    payload is wanted; then the payload is not decompressed.
+    payload is wanted; then the payload is not decompressed. passes_encrypted: an encrypted message has a null value and
+    ENCRYPTED_PROPERTY, and no error is raised for it.
     """
     entry, batch, body = found.stored
     low = entry.skip_first + max(0, first - entry.base_index)
@@ -120,21 +130,29 @@ def entry_slice(
     if not unpack:
         return EntrySlice(found, low, high, {})
     try:
-        columns = _columns_of(batch, payload_of(batch, body))
-        if check and batch.payload_format != PayloadFormat.PULSAR:
+        columns = _columns_of(batch, payload_of(batch, body), passes_encrypted=passes_encrypted)
+        if check and batch.payload_format not in AS_IT_CAME:
             check_columns(columns, batch.count)
         return EntrySlice(found, low, high, columns)
     except InvalidBatch as error:
         raise _corrupt(found, error) from error
+    except MessageEncrypted as error:
+        raise _encrypted(found) from error
 
 
-def _columns_of(batch: BatchHeader, payload: memoryview) -> dict[int, memoryview]:
+def _columns_of(batch: BatchHeader, payload: memoryview, *, passes_encrypted: bool) -> dict[int, memoryview]:
     """Raises InvalidBatch, ChunkedMessage, MessageEncrypted, CompressionUnavailable."""
     if batch.payload_format == PayloadFormat.COLUMNS:
         return split_columns(expand_columns(batch, payload), batch.count)
-    found = read_columns(batch, payload)
+    passes = passes_encrypted and batch.payload_format == PayloadFormat.PULSAR
+    found = shown_columns(batch, payload) if passes else read_columns(batch, payload)
     values = found.values.to_list()
     nulls = found.nulls or [False] * batch.count
+    if found.encryption is not None:
+        nulls = [True] * batch.count
+        keys = {ENCRYPTED_PROPERTY: ", ".join(sorted(found.encryption.keys))}
+        given = found.properties or [{}] * batch.count
+        found = found._replace(properties=[{**each, **keys} for each in given])
     contents = {
         Column.VALUES: encode_keys([None if null else value for value, null in zip(values, nulls, strict=True)])
     }
@@ -228,6 +246,15 @@ def _wanted(batch: RecordBatch, pieces: Sequence[EntrySlice], starts: np.ndarray
     for start, each in zip(starts.tolist(), pieces, strict=True):
         keep[start + each.low : start + each.high] = True
     return batch.filter(pa.Array.from_buffers(pa.bool_(), len(keep), [None, _bits(keep)]))
+
+
+def _encrypted(found: FoundEntry) -> MessageEncrypted:
+    entry = found.stored.entry
+    return MessageEncrypted(
+        f"entry {entry.position} (messages {entry.base_index} to {entry.next_index - 1}) is encrypted by its producer "
+        f"{found.producer_name!r}, a client of Pulsar. Queries and exports with onEncrypted=pass get such messages "
+        f"with a null value and the property {ENCRYPTED_PROPERTY}; leave the topic out of other jobs"
+    )
 
 
 def _corrupt(found: FoundEntry, error: InvalidBatch) -> CorruptEntry:

@@ -29,6 +29,7 @@ ROWS_MAX = "maxRowsPerBatch"
 BYTES_MAX = "maxBytesPerBatch"
 COLUMNS = "columns"
 ON_CORRUPT = "onCorrupt"
+ON_ENCRYPTED = "onEncrypted"
 #: The columns of a row, in order.
 COLUMN_NAMES = (
     "key",
@@ -84,6 +85,15 @@ ClosedFromStorage = Annotated[
 ]
 
 
+_ENCRYPTED_HELP = (
+    "If a client of Pulsar has encrypted a message: raise an error, or pass it on with a null value and the property "
+    "oncelog.encrypted [raise]."
+)
+PassesEncrypted = Annotated[
+    bool, Option(ON_ENCRYPTED, either("raise", "pass", true="pass"), "--on-encrypted", _ENCRYPTED_HELP)
+]
+
+
 @dataclass(frozen=True, slots=True)
 class SourceOptions:
     """topics: full names, or a pattern. rows_max, bytes_max: of one batch of a stream; rows_per_partition: of one task;
@@ -99,6 +109,7 @@ class SourceOptions:
     rows_per_partition: Annotated[int | None, Option("rowsPerPartition", _COUNT)] = None
     fail_on_data_loss: Annotated[bool, Option("failOnDataLoss", switch)] = True
     skip_corrupt: Annotated[bool, Option(ON_CORRUPT, either("raise", "skip", true="skip"))] = False
+    passes_encrypted: PassesEncrypted = False
     closed_from_storage: ClosedFromStorage = True
 
 

@@ -377,10 +377,16 @@ async def _batches_of(
 
 
 def _slice_of(found: FoundEntry, span: Span, options: SourceOptions) -> EntrySlice | None:
-    """None: no message of the entry is wanted, or it cannot be read and is skipped. Raises CorruptEntry."""
+    """None: no message of the entry is wanted, or it cannot be read and is skipped. Raises as `entry_slice`."""
     try:
-        unpack = needs_payload(options.columns)
-        return entry_slice(found, first=span.first, end=span.end, check=options.skip_corrupt, unpack=unpack)
+        return entry_slice(
+            found,
+            first=span.first,
+            end=span.end,
+            check=options.skip_corrupt,
+            unpack=needs_payload(options.columns),
+            passes_encrypted=options.passes_encrypted,
+        )
     except CorruptEntry as error:
         if not options.skip_corrupt:
             raise

@@ -134,6 +134,8 @@ def test_administrator_moves_a_subscription(cluster: Cluster, tmp_path: Path) ->
     [
         (["--from", "earliest", "--from-index", "1"], "cannot be combined"),
         (["--type", "unknown"], "unknown"),
+        # It would be acknowledged, and an empty line would stand for it.
+        (["--on-encrypted", "pass"], "needs -o json"),
         (["--from", "yesterday"], "--from must be"),
         (["-s", "a/b"], "subscription"),
         (["--dead-letter-topic", "dlq"], "max_deliveries"),

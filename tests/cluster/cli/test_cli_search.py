@@ -107,6 +107,8 @@ def test_key_and_properties_are_published_and_a_format_prints_them(cluster: Clus
         (["-f", "%"], "format: % is not known"),
         (["--filter", "order == 1"], "filter: a path such as .order"),
         (["-f", "%v", "-o", "json"], "--format and -o cannot be combined"),
+        (["--on-encrypted", "pass"], "--on-encrypted pass needs -o json"),
+        (["--on-encrypted", "skip"], "'skip' is not one of 'raise', 'pass'"),
         (["--from-end"], "--from-end needs --limit"),
         (["--from-end", "-n", "3", "--follow"], "--from-end needs --limit"),
         (["--from-end", "-n", "3", "--from", "1:2"], "--from-end needs --limit"),

@@ -4,11 +4,15 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from oncelog.core.access import Caller
 from oncelog.core.errors import OncelogError, PermissionDenied, Unauthenticated
+from oncelog.core.formats.entry import SequenceMode
+from oncelog.core.formats.opening import GatewayClient
+from oncelog.core.ids import InstanceId
 from oncelog.core.ledger.member_selection import StorageNodesUpdated
 from oncelog.core.names import PROGRAM_PREFIXES, parse_namespace
 from oncelog.metadata_store.records.namespace_store import NamespaceStore
@@ -149,6 +153,35 @@ async def test_names_of_the_services_producers_are_reserved(tmp_path: Path, name
             assert "belong to the services" in denied.error.message
         assert (await opened("root", address, runner, name=name)).granted
         assert (await opened("importer", address, runner, name=f"my-{name}")).granted
+
+
+@pytest.mark.hazard("foreign-producer-name")
+async def test_names_of_clients_of_kafka_belong_to_gateways(tmp_path: Path) -> None:
+    """They are opened in mode epoched for a client of a gateway, by a superuser, for a role that may produce. Without
+    one of these nothing is granted: a name of the services, or ids that skip to a higher epoch."""
+    async with owner(tmp_path) as (_, runner, address):
+        asked = OpenRequest(
+            1, runner.name, runner.topic_id, "kafka/7", SequenceMode.EPOCHED, instance_id=InstanceId(b"x" * 16),
+            on_behalf_of=Caller("importer"), client=GatewayClient(1),
+        )  # fmt: skip
+
+        async def answer(role: str, **changed: Any) -> ReceivedAnswers:
+            async with channel_of(role, address) as channel:
+                stream = channel.stream(PUBLISH)
+                await stream.write(PublishFrame(opens=[asked._replace(**changed)]))
+                return await anext(aiter(stream))
+
+        refused: tuple[tuple[str, dict[str, Any]], ...] = (
+            ("importer", {"on_behalf_of": None}), ("root", {"client": None}), ("root", {"producer_name": "p"}),
+            ("root", {"producer_name": None}), ("root", {"mode": SequenceMode.MONOTONIC}),
+            ("root", {"on_behalf_of": Caller("auditor")}),
+        )  # fmt: skip
+        for role, changed in refused:
+            [denied] = (await answer(role, **changed)).denied
+            assert isinstance(denied.error, PermissionDenied), changed
+        assert (await answer("root")).granted
+        assert internal_stats(runner)["producers"][0]["role"] == "importer"  # type: ignore[index]
+        assert internal_stats(runner)["producers"][0]["mode"] == "epoched"  # type: ignore[index]
 
 
 async def test_only_superusers_open_producers_for_others(tmp_path: Path) -> None:

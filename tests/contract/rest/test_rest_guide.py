@@ -51,7 +51,7 @@ LEVELS = re.compile(
     r"(retention|messageTTL|backlogQuota|dispatcherPauseOnAckStatePersistent|maxUnackedRangesToPersist|ackStateBytesMax"
     r"|assignedProducerExpiry|chosenProducerExpiry|producerLeaseExpiry"
     r"|maxKnownProducersPerTopic|maxKnownProducersPerNamespace"
-    r"|pulsar)(?:NewInstanceFences|AcceptStale|AcceptOtherContent|RefuseUnverified)?$"
+    r"|pulsar)(?:NewInstanceFences|AcceptStale|AcceptOtherContent|RefuseUnverified|AckUndecodable)?$"
 )
 
 

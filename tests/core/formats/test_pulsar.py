@@ -2,6 +2,7 @@
 
 import random
 import tracemalloc
+import zlib
 from collections.abc import Callable
 from dataclasses import replace
 
@@ -217,6 +218,8 @@ LIES: list[tuple[str, str, Callable[[], bytes]]] = [
     ("a message without a size", "payload_size", lambda: one_batch(b"\0\0\0\0", 1)),
     ("a message with a negative size", "payload_size", lambda: one_batch(b"\0\0\0\x0b\x18" + b"\xff" * 9 + b"\1", 1)),
     ("a value beyond the batch", "payload_size", lambda: one_batch(b"\0\0\0\2\x18\x05abcd", 1)),
+    ("a value of an id beyond the batch", "payload_size", lambda: one_batch(b"\0\0\0\4\x18\5\x40\1abcd", 1, first=1)),
+    ("a compacted message with an id", "compacted_out", lambda: one_batch(b"\0\0\0\6\x18\1\x20\1\x40\1v", 1, first=1)),
     ("a message that was compacted", "compacted_out", lambda: one_batch(b"\0\0\0\4\x18\0\x20\1", 1)),
     ("ids that descend", "sequence_id", lambda: one_batch(inner(numbered([1, 0])), 2)),
     ("an id twice", "sequence_id", lambda: one_batch(inner(numbered([0, 0, 2])), 3)),
@@ -291,13 +294,23 @@ def test_a_bomb_is_refused_before_it_is_expanded(codec: int) -> None:
             tracemalloc.stop()
 
 
-def test_a_frame_of_zstd_without_its_size_is_read() -> None:
-    """Streaming compressors of clients write none. It has exactly the size that the entry states, or it is refused."""
-    packer = zstandard.ZstdCompressor().compressobj()
-    stored = packer.compress(b"value" * 100) + packer.flush()
+def streamed(codec: int, raw: bytes) -> bytes:
+    """As a client packs it that does not know the size in advance, or does not end the stream."""
+    if codec == ZSTD:
+        packer = zstandard.ZstdCompressor().compressobj()
+        return packer.compress(raw) + packer.flush()
+    open_packer = zlib.compressobj()
+    return open_packer.compress(raw) + open_packer.flush(zlib.Z_SYNC_FLUSH)
+
+
+@pytest.mark.parametrize("codec", [ZSTD, ZLIB])
+def test_a_stream_without_its_size_or_end_is_read(codec: int) -> None:
+    """Streaming compressors of zstd write no size, and Java's client never ends a stream of zlib. The payload has
+    exactly the size that the entry states, or it is refused."""
+    stored = streamed(codec, b"value" * 100)
     for claimed, good in ((500, True), (499, False), (501, False)):
         metadata = outer(1)
-        metadata.codec, metadata.raw_bytes = ZSTD, claimed
+        metadata.codec, metadata.raw_bytes = codec, claimed
         entry = framed(metadata.SerializeToString(), stored)
         if good:
             assert list(open_entry(entry).values) == [b"value" * 100]

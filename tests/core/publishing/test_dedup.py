@@ -21,12 +21,11 @@ from oncelog.core.publishing.dedup_table import (
     Accept,
     BatchVerdict,
     DedupTable,
-    NeedIds,
     NothingNew,
     Refused,
     Wait,
 )
-from oncelog.core.publishing.recent_batches import RECENT_BATCHES_MAX
+from oncelog.core.publishing.recent_batches import RECENT_BATCHES_MAX, NeedIds
 from tests.core.builders import CONTIGUOUS, MONOTONIC, PID, LogOf, at, grant, parts, plain
 
 DUPLICATE, BELOW_MARK, STALE = ResultKind.DUPLICATE, ResultKind.BELOW_MARK, ResultKind.STALE_SEQUENCE

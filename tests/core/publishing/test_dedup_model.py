@@ -16,7 +16,8 @@ from oncelog.core.formats.batch import decode_ids, deltas_of, peek_batch
 from oncelog.core.formats.entry import EntryKind, SequenceMode, body_of
 from oncelog.core.formats.outcome import ResultKind, ResultRange
 from oncelog.core.ids import Position
-from oncelog.core.publishing.dedup_table import Accept, BatchVerdict, DedupTable, NeedIds, NothingNew, Refused
+from oncelog.core.publishing.dedup_table import Accept, BatchVerdict, DedupTable, NothingNew, Refused
+from oncelog.core.publishing.recent_batches import NeedIds
 from tests.core.builders import CONTIGUOUS, MONOTONIC, PID, fold, parts
 from tests.core.publishing.test_dedup import DedupWorld
 

@@ -7,9 +7,8 @@ import pytest
 from oncelog.core.formats.entry import SequenceMode
 from oncelog.core.formats.outcome import Outcome, ResultKind
 from oncelog.core.ids import EntryId, Generation, LedgerId, Position, ProducerId, SequenceId
-from oncelog.core.publishing.dedup_table import locate
 from oncelog.core.publishing.producer_state import ProducerState
-from oncelog.core.publishing.recent_batches import RecentBatch
+from oncelog.core.publishing.recent_batches import RecentBatch, locate
 from oncelog.core.publishing.sessions import BlockedOn
 from oncelog.core.snapshots.snapshot_writer import SnapshotSettings
 from oncelog.core.topic_events.effects import ReadEntryIds

@@ -50,6 +50,8 @@ def test_recent_batches_round_trip_through_every_form(seed: int) -> None:
     given = drawn(rng, rng.randint(1, 64))
     recent_batches = RecentBatches(given)
     assert list(recent_batches) == given
+    spans = [(recent.first, recent.last) for recent in given]
+    assert list(recent_batches.spans()) == list(RecentBatches.unpack(recent_batches.packed()).spans()) == spans
     assert RecentBatches.unpack(recent_batches.packed()) == without_ids(given)
     dropped = rng.randrange(len(given))
     recent_batches.drop_first(dropped)

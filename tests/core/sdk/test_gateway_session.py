@@ -5,14 +5,19 @@ import pytest
 from oncelog.core.errors import (
     DeadlineExceeded,
     InvalidArgument,
+    InvalidBatch,
     ProducerBusy,
     ProducerExpired,
     ProducerFenced,
+    SequenceGap,
     SessionEnded,
     SessionSuperseded,
+    StaleSequence,
     UnknownProducer,
 )
 from oncelog.core.formats.batch import PayloadFormat, peek_batch
+from oncelog.core.formats.entry import SequenceMode
+from oncelog.core.formats.epoched_ids import first_of
 from oncelog.core.formats.opening import ClientToken, GatewayClient, OnConflict, ProducerInstance
 from oncelog.core.formats.outcome import Outcome, ResultKind, ResultRange
 from oncelog.core.ids import EntryId, Generation, LedgerId, OwnerEpoch, Position, SequenceId, SessionNumber
@@ -236,6 +241,58 @@ def test_packed_batch_is_sent_as_it_is() -> None:
     producer.handle(StreamLost(1))
     (again,) = [each for each in reopened(producer, session=2) if isinstance(each, SendBatches)]
     assert again.batches == sent.batches
+
+
+def in_epoch(request: int, epoch: int, number: int, count: int = 1) -> BatchReady:
+    first = first_of(epoch) + number
+    return BatchReady(request, b"x", count, explicit(first, first + count - 1), 5)
+
+
+def test_epoched_producer_goes_on_within_its_epoch_or_at_the_first_number_of_a_higher_one() -> None:
+    """A gap would end the session, so it is refused here. The owner answers about the rest."""
+    producer = opened(client=CLIENT, mode=SequenceMode.EPOCHED)
+    assert not fails(producer.handle(in_epoch(1, 2, 0, 3)))
+    assert not fails(producer.handle(in_epoch(2, 2, 3)))
+    assert fails(producer.handle(in_epoch(3, 2, 5))) == [(3, first_of(2) + 4)]
+    assert fails(producer.handle(in_epoch(4, 3, 1))) == [(4, first_of(2) + 4)]
+    assert not fails(producer.handle(in_epoch(5, 3, 0)))
+    assert not fails(producer.handle(in_epoch(6, 2, 3)))
+    assert producer.error is None
+
+
+def fails(effects: list[ProducerEffect]) -> list[tuple[int, object]]:
+    return [(each.request, each.error.details["expected"]) for each in effects if isinstance(each, Fail)]
+
+
+@pytest.mark.hazard("copy-of-an-older-epoch")
+def test_late_copy_of_an_older_epoch_fails_alone() -> None:
+    """Nothing follows it, so the producer goes on: the others are sent again. An earlier sending may have been stored,
+    and forgotten since. Control: another refusal leaves a gap, and ends the producer."""
+    for error, ends in ((StaleSequence("old"), False), (InvalidBatch("damaged"), True)):
+        producer = opened(client=CLIENT, mode=SequenceMode.EPOCHED, last=first_of(2))
+        producer.handle(in_epoch(1, 1, 5))
+        producer.handle(in_epoch(2, 2, 1))
+        producer.handle(StreamLost(1))
+        assert sent_requests(reopened(producer, session=2)) == [1, 2]
+        effects = producer.handle(answered(2, (1, error)))
+        assert (producer.error is error) is ends
+        failed = {each.request: each.stored for each in effects if isinstance(each, Fail)}
+        assert failed[1] is None
+        assert (2 in failed) is ends
+        if not ends:
+            assert sent_requests(reopened(producer, session=3)) == [2]
+
+
+def test_gap_in_front_of_a_higher_epoch_is_closed_by_sending_again() -> None:
+    """The batch that begins the epoch never arrived: the oldest pending one closes the gap. Control: one that does not
+    begin an epoch would be refused for ever, and ends the producer."""
+    for number, last, ends in ((0, first_of(1) + 4, False), (1, first_of(2), True)):
+        producer = opened(client=CLIENT, mode=SequenceMode.EPOCHED, last=last)
+        producer.handle(in_epoch(1, 2, number))
+        producer.handle(in_epoch(2, 2, number + 1))
+        gap = SequenceGap("a gap", expected=first_of(1) + 5)
+        producer.handle(answered(1, (2, gap)))
+        assert (producer.error is gap) is ends
 
 
 def test_packed_batch_may_repeat_and_go_back() -> None:

@@ -1,4 +1,4 @@
-"""`oncelog-doors pulsar-proof`: three quick rows with Pulsar's Python client; the others are a proof of the night."""
+"""`oncelog-doors pulsar-proof`: four rows with Pulsar's Python client; the others are a proof of the night."""
 
 import json
 import subprocess
@@ -11,13 +11,14 @@ from tests.cluster.commands import environment
 TIMEOUT_S = 300.0
 
 
-def test_three_rows_pass_and_a_missing_client_is_reported(tmp_path: Path) -> None:
+def test_rows_pass_and_a_missing_client_is_reported(tmp_path: Path) -> None:
     words = [
         "pulsar-proof",
         "--only",
         "D1",
         "D4",
         "B7",
+        "K1",
         "--client",
         "python",
         "java",
@@ -40,8 +41,11 @@ def test_three_rows_pass_and_a_missing_client_is_reported(tmp_path: Path) -> Non
         ("D4", "java"): None,
         ("B7", "python"): True,
         ("B7", "java"): None,
+        ("K1", "python"): True,
+        ("K1", "java"): None,
     }
     sides = {row["defect"]: (row["pulsars_rule"], row["door"]) for row in found["rows"] if row["passed"]}
     assert sides["D1"] == ("acknowledged 1-2; read 2; LOST 1", "acknowledged 1-2; read 1-2")
     assert sides["D4"] == ("acknowledged 2-5; read 2-3 5; LOST 4", "acknowledged 2-3 5; read 2-3 5; refused 4")
     assert sides["B7"][0].endswith("receipt without a place")
+    assert [side.endswith("AGAIN 10 12") for side in sides["K1"]] == [True, False]

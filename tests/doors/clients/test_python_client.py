@@ -8,15 +8,17 @@ import asyncio
 import re
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from functools import partial
 from typing import Any, TypeVar
 
 import pulsar
 import pytest
 
-from oncelog_doors.core.pulsar.topic_lists import NamedTopic
-from oncelog_doors.pulsar.door import PulsarDoor
+from oncelog_doors.connections.listener import Listener
+from oncelog_doors.connections.ports import LoopTimers
+from oncelog_doors.core.shared.named_topics import NamedTopic
+from oncelog_doors.pulsar.connection import Connection
 from oncelog_doors.pulsar.home import Home
-from oncelog_doors.pulsar.ports import LoopTimers
 from tests.cluster.until import until
 from tests.doors.pulsar.fake_cluster import FakeCluster
 
@@ -32,11 +34,11 @@ class Doors:
         self.cluster = FakeCluster()
         self.port = 0
         self.home: Home | None = None
-        self._door: PulsarDoor | None = None
+        self._door: Listener | None = None
 
     async def start(self) -> None:
         self.home = Home(self.cluster, LoopTimers(), server_version="Oncelog 1")
-        self._door = PulsarDoor(self.home)
+        self._door = Listener(self.home, partial(Connection, self.home))
         self.port = await self._door.listen("127.0.0.1", self.port)
 
     async def stop(self) -> None:

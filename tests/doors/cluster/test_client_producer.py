@@ -10,7 +10,7 @@ from oncelog.client.gateways import PackedProducer
 from oncelog.core.errors import InvariantViolated, PermissionDenied, StaleSequence
 from oncelog.runtime.tasks import BackgroundTasks
 from oncelog_doors.core.pulsar.verdicts import Accepted, Ids, Rejected, TopicRules, Verdict
-from oncelog_doors.log_client.client_policies import ClientPolicies, RulesOfTopic
+from oncelog_doors.log_client.client_policies import ClientPolicies, PoliciesOfTopic
 from oncelog_doors.log_client.client_producer import ClientProducer, PreparedEntry
 from oncelog_doors.log_client.stored_contents import StoredContents
 from tests.cluster.until import until
@@ -29,9 +29,9 @@ class World:
         self.tasks = BackgroundTasks()
         self.verdicts: list[Verdict | None] = []
         self.closed = False
-        rules = RulesOfTopic(self._ask, age_s=age_s)
+        policies = PoliciesOfTopic(self._ask, age_s=age_s)
         packed, contents = cast("PackedProducer", self), cast("StoredContents", _NoContents())
-        self.producer = ClientProducer(packed, rules, contents, self.tasks)
+        self.producer = ClientProducer(packed, policies, contents, self.tasks)
 
     async def _ask(self) -> ClientPolicies:
         self.asked += 1

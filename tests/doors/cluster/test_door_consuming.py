@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from tests.cluster.cluster_fixture import Cluster
+from tests.cluster.until import until
 from tests.doors.cluster.conftest import NewDoor
 from tests.doors.cluster.door_client import (
     NOT_FOUND,
@@ -24,10 +25,11 @@ from tests.doors.cluster.door_client import (
 from tests.doors.cluster.door_program import DoorProgram
 from tests.doors.pulsar.bytes_of_clients import ACK, FLOW, SUBSCRIBE, command, frame
 from tests.doors.pulsar.entries_at_clients import read
-from tests.doors.pulsar.raw_client import RawClient
+from tests.doors.pulsar.raw_client import DEADLINE_S, RawClient
+from tests.doors.pulsar.reader_client import STATS
 
 EXCLUSIVE, SHARED = 0, 1
-CONSUMER_BUSY, CONSUMER_NOT_FOUND = 5, 13
+CONSUMER_BUSY, CONSUMER_NOT_FOUND, NOT_ALLOWED = 5, 13, 22
 SUBSCRIPTION = "/admin/v2/persistent/public/default/{}/subscription/billing"
 
 
@@ -59,8 +61,8 @@ async def delivered(client: RawClient, count: int) -> list[tuple[Place, int, lis
     return found
 
 
-def ack(place: Place, request_id: int) -> bytes:
-    return frame(command(ACK, (1, 1), (2, 0), (3, place.body()), (8, request_id)))
+def ack(place: Place, request_id: int, *more: tuple[int, int | bytes]) -> bytes:
+    return frame(command(ACK, (1, 1), (2, 0), (3, place.body()), *more, (8, request_id)))
 
 
 async def closed(client: RawClient) -> bool:
@@ -83,6 +85,76 @@ async def test_acknowledged_entries_do_not_come_again_at_another_door(new_door: 
         async with consuming(other, "moved-consumer", EXCLUSIVE) as client:
             assert [each[0] for each in await delivered(client, 2)] == [first[0], third[0]]
             assert (await client.answer(ack(second[0], 71))).error == CONSUMER_NOT_FOUND
+
+
+@pytest.mark.asyncio
+@pytest.mark.hazard("ack-of-another-part")
+async def test_acknowledgements_that_a_client_still_holds_are_taken_at_another_door(
+    cluster: Cluster, new_door: NewDoor
+) -> None:
+    """Of an entry with one message, without a receipt. A batch comes again."""
+    with new_door() as one, new_door() as other:
+        await published(one, "held-acks", [(1,), (2, 3), (4,)])
+        async with consuming(one, "held-acks", EXCLUSIVE) as client:
+            first, second, third = [each[0] for each in await delivered(client, 3)]
+            one.process.kill()
+            await client.names_until_closed()
+        async with connected(other, "billing") as client:
+            held = command(ACK, (1, 1), (2, 0), (3, first.body()), (3, second.body()))
+            client.write(subscribe("held-acks", EXCLUSIVE) + frame(held))
+            assert (await client.read()).command.success.request_id == 50
+            client.write(frame(command(FLOW, (1, 1), (2, 1000))))
+            assert [each[0] for each in await delivered(client, 2)] == [second, third]
+            path = SUBSCRIPTION.format("held-acks")
+
+            async def acknowledged() -> bool:
+                stats: dict[str, Any] = await cluster.get(path)
+                return bool(stats["public/default/held-acks"]["msg_backlog"] == 3)
+
+            await until(acknowledged, DEADLINE_S)
+
+
+@pytest.mark.asyncio
+@pytest.mark.hazard("ack-of-the-unreadable")
+async def test_policy_acknowledges_what_a_client_cannot_decode(cluster: Cluster, door: DoorProgram) -> None:
+    """By default its receipt is an error. A consumer that is open follows a change within seconds."""
+    undecodable = (4, 1)
+    await published(door, "undecodable", [(1,), (2,)])
+    async with consuming(door, "undecodable") as client:
+        (first, _, _), (second, _, _) = await delivered(client, 2)
+        assert (await client.answer(ack(first, 70, undecodable))).error == NOT_ALLOWED
+        path = "/admin/v2/persistent/public/default/undecodable/pulsarAckUndecodable"
+        (await cluster.request("POST", path, json=True)).raise_for_status()
+
+        async def acknowledged() -> bool:
+            return not (await client.answer(ack(second, 71, undecodable))).HasField("error")
+
+        await until(acknowledged, DEADLINE_S)
+        stats: dict[str, Any] = await cluster.get(SUBSCRIPTION.format("undecodable"))
+        assert stats["public/default/undecodable"]["msg_backlog"] == 1
+
+
+@pytest.mark.asyncio
+async def test_consumer_is_blocked_while_the_owner_withholds_messages(cluster: Cluster, door: DoorProgram) -> None:
+    """PIP-299, with a limit of no ranges: one message is acknowledged out of order, then the one before it."""
+    topic_path = "/admin/v2/persistent/public/default/withheld"
+    await published(door, "withheld", [(1,), (2,), (3,)])
+    (await cluster.request("POST", f"{topic_path}/maxUnackedRangesToPersist", json=0)).raise_for_status()
+    (await cluster.request("POST", f"{topic_path}/dispatcherPauseOnAckStatePersistent", json=True)).raise_for_status()
+    async with consuming(door, "withheld") as client:
+
+        async def blocked() -> bool:
+            return bool((await client.answer(frame(command(STATS, (1, 71), (4, 1))))).blocked)
+
+        async def goes_on() -> bool:
+            return not await blocked()
+
+        (first, _, _), (second, _, _), _ = await delivered(client, 3)
+        assert not await blocked()
+        await client.answer(ack(second, 72))
+        await until(blocked, DEADLINE_S)
+        await client.answer(ack(first, 73))
+        await until(goes_on, DEADLINE_S)
 
 
 @pytest.mark.asyncio

@@ -18,7 +18,7 @@ from oncelog_doors.core.shared.window_shares import BYTES_MAX
 from tests.cluster.cluster_fixture import Cluster
 from tests.cluster.commands import environment
 from tests.cluster.until import until
-from tests.contract.process.security_world import token
+from tests.contract.process.security_world import bearer, token
 from tests.doors.cluster.conftest import NAMES, NewDoor
 from tests.doors.cluster.door_program import DEADLINE_S, DoorProgram, connect, trusting
 from tests.doors.pulsar.bytes_of_clients import CONNECT, FLOW, PING, SUBSCRIBE, body, command, frame
@@ -112,6 +112,35 @@ async def test_rights_are_those_of_the_role(door: DoorProgram) -> None:
         for client in (billing, stranger):
             assert (await client.open_producer(topic=topic("rights"))).error == UNAUTHORIZED
         assert (await importer.open_producer(topic=topic("rights"))).name == "importer"
+
+
+@pytest.mark.asyncio
+async def test_partition_is_there_before_its_first_use(cluster: Cluster, door: DoorProgram) -> None:
+    """Also for a client that may create no topic: Pulsar creates all partitions with the topic. Java's client asks for
+    each of them when it subscribes to a pattern."""
+    at = "/admin/v2/persistent/public/default/parts/partitions"
+    await cluster.change("PUT", at, content="3", headers={"content-type": "application/json", **bearer("root")})
+    async with raw_client(door.port()) as billing:
+        await connect(billing, token("billing"))
+        assert await look_up(billing, "parts-partition-1", may_create=False) == (0, LOOKED_UP)
+        assert await look_up(billing, "parts-partition-3", may_create=False) == (0, TOPIC_NOT_FOUND)
+        assert await look_up(billing, "none-partition-0", may_create=False) == (0, TOPIC_NOT_FOUND)
+        reading = (8, 0), (9, EARLIEST)
+        for number, more in ((1, ()), (2, reading)):
+            part = topic(f"parts-partition-{number}")
+            asked = command(SUBSCRIBE, (1, part), (2, b"sub"), (3, 0), (4, number), (5, number), *more, (15, 0))
+            assert (await billing.answer(frame(asked))).DESCRIPTOR.name == "Success"
+
+
+@pytest.mark.asyncio
+async def test_producer_creates_its_topic(door: DoorProgram) -> None:
+    """If its role may. Java's client opens producers of dead letter topics without a look-up that creates them."""
+    async with raw_client(door.port()) as importer, raw_client(door.port()) as billing:
+        for client, role in ((importer, "importer"), (billing, "billing")):
+            await connect(client, token(role))
+        assert (await billing.open_producer(topic=topic("letters"))).error == UNAUTHORIZED
+        assert await look_up(importer, "letters", may_create=False) == (0, TOPIC_NOT_FOUND)
+        assert (await importer.open_producer(topic=topic("letters"))).name == "importer"
 
 
 @pytest.mark.asyncio

@@ -16,6 +16,7 @@ from oncelog.core.errors import ConsumerClosed, OncelogError, PermissionDenied, 
 from oncelog.core.ids import Generation, SeekEpoch
 from oncelog.core.names import TopicName
 from oncelog.runtime.tasks import BackgroundTasks
+from oncelog_doors.log_client.client_policies import PoliciesOfTopic
 from oncelog_doors.log_client.log_consumer import LogConsumer
 from oncelog_doors.log_client.namespace_grants import Grants, NamespaceGrants
 from oncelog_doors.log_client.rights import Rights
@@ -71,7 +72,10 @@ class World:
         self.entries = Entries()
         rights = Rights(caller, TopicName("public", "default", "orders"), NamespaceGrants(self._ask))
         consumer, ends = cast("EntryConsumer", self.entries), cast("EntryReader", None)
-        self.consumer = LogConsumer(cast("AsyncClient", None), consumer, ends, rights, self.tasks, every_s=0.001)
+        policies = cast("PoliciesOfTopic", None)
+        self.consumer = LogConsumer(
+            cast("AsyncClient", None), consumer, ends, rights, policies, self.tasks, every_s=0.001
+        )
         self.settled: list[tuple[OncelogError | None, bool]] = []
 
     async def _ask(self, _namespace: str) -> Grants:

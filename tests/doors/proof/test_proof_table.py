@@ -9,7 +9,7 @@ from rich.console import Console
 
 from oncelog_doors.proof.client_kinds import client_kinds
 from oncelog_doors.proof.histories import HISTORIES, LEFT_OUT
-from oncelog_doors.proof.outcome import Outcome
+from oncelog_doors.proof.outcome import Consumed, Outcome
 from oncelog_doors.proof.table import Row, print_table, proven, summary, to_json
 
 HISTORY = HISTORIES[0]
@@ -39,6 +39,12 @@ def test_repetition_is_stored_by_its_first_copy() -> None:
 
 def test_refused_and_unanswered_are_not_lost() -> None:
     assert outcome("1", "2", "3", "1") == "acknowledged 1; read 1; refused 2; NO RECEIPT 3"
+
+
+def test_acknowledged_and_received_is_again() -> None:
+    again = Consumed(["1", "2", "3", "5"], ["2", "4", "5", "6"])
+    assert str(again) == "acknowledged 1-3 5; received 2 4-6; AGAIN 2 5"
+    assert str(Consumed(["2", "4"], [], ["1", "3"])) == "acknowledged 2 4; MISSED 1 3"
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ from typing import Any
 from tests.doors.pulsar.bytes_of_clients import ACK, REDELIVER, SUBSCRIBE, command, frame
 from tests.doors.pulsar.fake_subscriptions import FakeConsumer, FakeSubscription
 from tests.doors.pulsar.raw_client import TOPIC, DoorWorld, RawClient
-from tests.doors.pulsar.reader_client import EARLIEST, id_of, log_of
+from tests.doors.pulsar.reader_client import EARLIEST, flow, id_of, log_of, three
 
 EXCLUSIVE, SHARED, FAILOVER, KEY_SHARED = range(4)
 INDIVIDUAL, CUMULATIVE = range(2)
@@ -51,6 +51,16 @@ async def messages(client: RawClient, count: int) -> list[Any]:
     return found
 
 
+async def three_delivered(
+    world: DoorWorld, client: RawClient, kind: int = EXCLUSIVE, *more: tuple[int, int | bytes]
+) -> None:
+    """Three entries, of which the first has one message."""
+    log_of(world).append(*three())
+    await opened(client, kind, *more)
+    client.write(flow(1000))
+    await messages(client, 3)
+
+
 def place(message: Any) -> tuple[int, int]:
     return message.message_id.ledger_id, message.message_id.entry_id
 
@@ -89,4 +99,5 @@ __all__ = [
     "redeliver",
     "subscribe",
     "the_consumer",
+    "three_delivered",
 ]

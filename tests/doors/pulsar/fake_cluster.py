@@ -19,11 +19,12 @@ from oncelog.core.errors import (
 )
 from oncelog.core.ids import EntryId, LedgerId, Position, SequenceId
 from oncelog.core.names import NamespaceName, TopicName, parse_topic
+from oncelog_doors.connections.ports import ProvedCaller
 from oncelog_doors.core.pulsar.message_ids import FromFirst, Start
 from oncelog_doors.core.pulsar.subscribing import Subscription
-from oncelog_doors.core.pulsar.topic_lists import NamedTopic
 from oncelog_doors.core.pulsar.verdicts import Accepted, Ids, Known, Rejected, TopicRules, Verdict, verdict_on
-from oncelog_doors.pulsar.ports import ConsumerCallbacks, Decided, ProvedCaller
+from oncelog_doors.core.shared.named_topics import NamedTopic
+from oncelog_doors.pulsar.ports import ConsumerCallbacks, Decided
 from tests.doors.pulsar.bytes_of_clients import checksum_matches
 from tests.doors.pulsar.fake_log import FakeLog, FakeReader
 from tests.doors.pulsar.fake_schemas import FakeSchemas
@@ -48,7 +49,8 @@ class Name:
 
 @dataclass
 class FakeTopic:
-    """takes: False: what is given waits, and so does an opening. incarnation: of the topic, if it is made again."""
+    """takes: False: what is given waits, and so does an opening. incarnation: of the topic, if it is made again.
+    together: how many batches were given in each step of the event loop."""
 
     takes: bool = True
     room: int = 1 << 40
@@ -59,6 +61,19 @@ class FakeTopic:
     names: dict[str, Name] = field(default_factory=dict)
     entries: list[Prepared] = field(default_factory=list)
     waiting: list[tuple["FakeProducer", Prepared, Decided]] = field(default_factory=list)
+    together: list[int] = field(default_factory=list)
+    _in_step: bool = False
+
+    def given(self) -> None:
+        """One batch more."""
+        if not self._in_step:
+            self._in_step = True
+            self.together.append(0)
+            asyncio.get_running_loop().call_soon(self._step_ended)
+        self.together[-1] += 1
+
+    def _step_ended(self) -> None:
+        self._in_step = False
 
     def take(self) -> None:
         """Take what waits, and all that comes."""
@@ -113,6 +128,7 @@ class FakeProducer:
             decided(verdict)
 
     def give(self, prepared: Prepared, decided: Decided, stored: Callable[[], None]) -> None:
+        self.topic.given()
         if self.end.done():
             decided(None)
         elif prepared.is_chunk:

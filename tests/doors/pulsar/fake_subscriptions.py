@@ -30,6 +30,12 @@ class Ack(NamedTuple):
     then: Settled
 
 
+def _is_set() -> asyncio.Event:
+    event = asyncio.Event()
+    event.set()
+    return event
+
+
 @dataclass
 class FakeSubscription:
     """acks_at_once: False: acknowledgements wait until `settle`. durable: of their answers. delays_ms: of what was
@@ -51,6 +57,10 @@ class FakeSubscription:
     durable: bool = True
     delays_ms: list[int] = field(default_factory=list)
     delayed: set[int] = field(default_factory=set)
+    acks_undecodable: bool = False
+    #: set: policies are answered
+    answers_policies: asyncio.Event = field(default_factory=_is_set)
+    paused: bool = False
     fails: OncelogError | None = None
     deleted: bool = False
 
@@ -126,6 +136,7 @@ class FakeConsumer:
         self.closes = asyncio.Event()
         self.closes.set()
         self.client_lost: bool | None = None
+        self.created = not subscription.opened
 
     @property
     def active(self) -> bool:
@@ -179,6 +190,15 @@ class FakeConsumer:
             self.subscription.answer(ack)
         else:
             self.subscription.waiting.append(ack)
+
+    async def acks_undecodable(self) -> bool:
+        await self.subscription.answers_policies.wait()
+        return self.subscription.acks_undecodable
+
+    async def is_paused(self) -> bool:
+        if self.subscription.fails is not None:
+            raise self.subscription.fails
+        return self.subscription.paused
 
     def nack(self, ranges: Sequence[IndexRange], *, delay_ms: int) -> None:
         own = self.subscription

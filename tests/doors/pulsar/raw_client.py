@@ -4,11 +4,13 @@ import asyncio
 import ssl
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from functools import partial
 from typing import Any
 
+from oncelog_doors.connections.listener import Listener
 from oncelog_doors.core.pulsar.send_budget import SendBudget, SendLimits
 from oncelog_doors.core.shared.admissions import AdmissionLimits, Admissions
-from oncelog_doors.pulsar.door import PulsarDoor
+from oncelog_doors.pulsar.connection import Connection
 from oncelog_doors.pulsar.frames import Frame, FrameReader, limits_after_connect
 from oncelog_doors.pulsar.home import Home
 from tests.doors.pulsar.bytes_of_clients import CONNECT, PRODUCER, SEND, body, command, entry, frame
@@ -57,7 +59,7 @@ class DoorWorld:
             cluster, self.timers, server_version="Oncelog 1", budget=SendBudget(limits),
             admissions=Admissions(AdmissionLimits(connections_max)),
         )  # fmt: skip
-        self.door = PulsarDoor(self.home)
+        self.door = Listener(self.home, partial(Connection, self.home))
         self.port = 0
 
 

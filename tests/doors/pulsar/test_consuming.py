@@ -1,13 +1,12 @@
 """What consumers with subscriptions are sent, and what their acknowledgements do, over real sockets."""
 
-from typing import Any
-
 import pytest
 
 from oncelog.core.acks.changes import IndexRange
 from oncelog.core.errors import CorruptEntry, LedgerUnavailable, ServiceUnavailable
 from oncelog_doors.core.pulsar.consuming.acknowledgements import LATER_DELAY_MS, UNREADABLE_DELAY_MS
 from oncelog_doors.core.pulsar.consuming.outstanding import UNACKNOWLEDGED_MAX
+from oncelog_doors.pulsar.consumer_acks import WAITING_MAX
 from tests.cluster.until import until
 from tests.doors.core.pulsar.stored_batches import columns, of_client, stored
 from tests.doors.pulsar.bytes_of_clients import ACK, CONNECT, body, command, frame
@@ -27,10 +26,11 @@ from tests.doors.pulsar.consumer_client import (
     redeliver,
     subscribe,
     the_consumer,
+    three_delivered,
 )
 from tests.doors.pulsar.entries_at_clients import read
 from tests.doors.pulsar.raw_client import DEADLINE_S, DoorWorld, RawClient, door_world, raw_client
-from tests.doors.pulsar.reader_client import STATS, filled, flow, nothing_comes, the_connection, three
+from tests.doors.pulsar.reader_client import CLOSE_CONSUMER, STATS, filled, flow, nothing_comes, the_connection, three
 
 NOT_FOUND, NOT_ALLOWED, NOT_NOW = 13, 22, 2
 
@@ -170,13 +170,6 @@ async def test_consumer_waits_for_storage_that_is_away() -> None:
 # --- acknowledging ----------------------------------------------------------------------------------------------------
 
 
-async def three_delivered(world: Any, client: Any, kind: int = EXCLUSIVE, *more: tuple[int, int | bytes]) -> None:
-    log_of(world).append(*three())
-    await opened(client, kind, *more)
-    client.write(flow(1000))
-    await messages(client, 3)
-
-
 @pytest.mark.asyncio
 async def test_receipt_comes_when_the_acknowledgement_is_durable() -> None:
     """And only where one is wanted. One for each command, in any order."""
@@ -234,7 +227,36 @@ async def test_acknowledgement_of_a_former_connection_is_ignored_and_counted() -
         assert (await client.answer(ack(id_of(5, 0), request_id=70))).error == NOT_FOUND
         assert (await client.answer(ack(id_of(5, 0), request_id=71, consumer_id=9))).error == NOT_FOUND
         assert billing(world).acked == set()
-        assert world.home.counts.acks_ignored == 1
+        assert world.home.counts.acks_ignored == 2
+
+
+@pytest.mark.asyncio
+@pytest.mark.hazard("ack-of-another-part")
+async def test_message_that_was_acknowledged_on_a_former_connection_is_not_sent_again() -> None:
+    """If it is alone in its entry, and its client wants no answer. Also before SUBSCRIBE is answered."""
+    async with door_world() as world, raw_client(world.port) as client:
+        log_of(world).append(*three())
+        await opened(client)
+        client.write(subscribe() + ack(id_of(5, 0), id_of(5, 1)))
+        assert (await client.read()).command.success.request_id == 50
+        client.write(flow(1))
+        assert await counts(client, 1) == [(1, 0)]
+        await until(lambda: billing(world).acked == {10}, DEADLINE_S)
+        assert world.home.counts.acks_ignored == 2
+
+
+@pytest.mark.asyncio
+@pytest.mark.hazard("late-ack-after-seek")
+async def test_new_subscription_begins_with_what_was_acknowledged_in_a_former_one() -> None:
+    """It was deleted; its client comes back, and makes it again."""
+    async with door_world() as world, raw_client(world.port) as client:
+        log_of(world).append(*three())
+        await client.connect()
+        client.write(subscribe() + ack(id_of(5, 0)))
+        assert (await client.read()).command.success.request_id == 50
+        client.write(flow(1))
+        assert await counts(client, 1) == [(0, 0)]
+        assert billing(world).acked == set()
 
 
 @pytest.mark.asyncio
@@ -262,6 +284,52 @@ async def test_what_a_client_cannot_read_comes_again_later() -> None:
         billing(world).come_due()
         assert await counts(client, 1) == [(0, 1)]
         assert billing(world).acked == set()
+
+
+@pytest.mark.asyncio
+@pytest.mark.hazard("ack-of-the-unreadable")
+async def test_policy_acknowledges_what_a_client_cannot_read() -> None:
+    """As Pulsar does. It is counted all the same, and the receipt comes when it is durable."""
+    async with door_world() as world, raw_client(world.port) as client:
+        await three_delivered(world, client)
+        billing(world).acks_undecodable = True
+        told = await client.answer(frame(command(ACK, (1, 1), (2, 0), (3, id_of(5, 0)), (4, 0), (8, 70))))
+        assert (told.request_id, told.HasField("error")) == (70, False)
+        assert (billing(world).acked, billing(world).delays_ms) == ({10}, [])
+        assert (world.home.counts.undeliverable, world.home.counts.acks_ignored) == (1, 0)
+
+
+@pytest.mark.asyncio
+@pytest.mark.hazard("ack-of-the-unreadable")
+async def test_consumer_that_closes_waits_for_the_policy() -> None:
+    """Else its client would lose or get again what the policy says otherwise."""
+    async with door_world() as world, raw_client(world.port) as client:
+        await three_delivered(world, client)
+        billing(world).acks_undecodable = True
+        billing(world).answers_policies.clear()
+        client.write(frame(command(ACK, (1, 1), (2, 0), (3, id_of(5, 0)), (4, 0))))
+        client.write(frame(command(CLOSE_CONSUMER, (1, 1), (2, 71))))
+        for _ in range(3):  # else it is closed a moment after the first one
+            await nothing_comes(client)
+        assert (billing(world).acked, len(billing(world).consumers)) == (set(), 1)
+        billing(world).answers_policies.set()
+        assert (await client.read()).command.success.request_id == 71
+        assert billing(world).acked == {10}
+
+
+@pytest.mark.asyncio
+async def test_undecodable_messages_beyond_a_limit_do_not_wait_for_the_policy() -> None:
+    """So a client that sends them without end holds no memory of the door. They come again, which loses nothing."""
+    async with door_world() as world, raw_client(world.port) as client:
+        await three_delivered(world, client)
+        billing(world).answers_policies.clear()
+        unreadable = frame(command(ACK, (1, 1), (2, 0), (3, id_of(5, 0)), (4, 0)))
+        client.write(unreadable * WAITING_MAX)
+        await nothing_comes(client)
+        assert billing(world).delays_ms == []
+        client.write(unreadable)
+        await until(lambda: billing(world).delays_ms == [UNREADABLE_DELAY_MS], DEADLINE_S)
+        billing(world).answers_policies.set()
 
 
 @pytest.mark.asyncio
@@ -324,20 +392,6 @@ async def test_message_that_the_owner_takes_back_may_come_again() -> None:
         assert await counts(client, 1) == [(0, 1)]
         client.write(ack(id_of(5, 0)))
         await until(lambda: billing(world).acked == {10}, DEADLINE_S)
-
-
-# --- statistics -------------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.asyncio
-async def test_statistics_of_a_consumer() -> None:
-    """What the door knows without a request, with the name that the client has given."""
-    async with door_world() as world, raw_client(world.port) as client:
-        await three_delivered(world, client, SHARED, (6, b"mine"))
-        client.write(ack(id_of(5, 0)))
-        told = await client.answer(frame(command(STATS, (1, 71), (4, 1))))
-        assert (told.request_id, told.consumer_name, told.type) == (71, "mine", "Shared")
-        assert (told.messages_out, told.permits, told.unacked, told.blocked) == (5, 995, 4, False)
 
 
 # --- parts, and what the owner takes back -----------------------------------------------------------------------------

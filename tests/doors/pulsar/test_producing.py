@@ -11,8 +11,8 @@ from oncelog_doors.core.pulsar.verdicts import Accepted
 from oncelog_doors.core.shared.pace import PER_SECOND
 from tests.cluster.until import until
 from tests.doors.pulsar.bytes_of_clients import CLOSE_PRODUCER, PING, body, command, entry, frame
-from tests.doors.pulsar.fake_cluster import FakeCluster
-from tests.doors.pulsar.raw_client import DEADLINE_S, RawClient, door_world, producer, raw_client, send
+from tests.doors.pulsar.fake_cluster import FakeCluster, FakeTopic
+from tests.doors.pulsar.raw_client import DEADLINE_S, DoorWorld, RawClient, door_world, producer, raw_client, send
 
 JAVA, CPP, GO, OLD = b"Pulsar-Java-v4.0.7", b"Pulsar-CPP-v4.2.0", b"Pulsar-Go-v0.18.0", b"2.8.0"
 each_family = pytest.mark.parametrize("version", [JAVA, CPP, GO, OLD], ids=["java", "cpp", "go", "unknown"])
@@ -89,6 +89,30 @@ async def test_sends_wait_for_room_in_the_session() -> None:
         topic.room = 1 << 40
         topic.has_more_room.set()
         assert [(await client.read()).command.send_receipt.sequence_id for _ in range(2)] == [1, 2]
+
+
+async def queued(world: DoorWorld, client: RawClient, sends: bytes) -> FakeTopic:
+    """A topic that takes nothing until `has_more_room`, while a door has all of these SENDs."""
+    await client.open_producer()
+    topic = world.cluster.topic(ORDERS)
+    topic.room = 0
+    client.write(sends)
+    await client.answer(PING_FRAME)
+    topic.room = 1 << 40
+    topic.has_more_room.set()
+    return topic
+
+
+@pytest.mark.asyncio
+async def test_large_sends_that_wait_are_given_together() -> None:
+    """Else each is a frame to the owner, and an append of its own to the storage nodes. How many of them the first
+    check had is not known."""
+    async with door_world() as world, raw_client(world.port) as client:
+        await client.connect()
+        topic = await queued(world, client, b"".join(send(number, b"x" * 100_000) for number in range(1, 9)))
+        assert [(await client.read()).command.send_receipt.sequence_id for _ in range(8)] == [*range(1, 9)]
+        assert sum(topic.together) == 8
+        assert len(topic.together) <= 2
 
 
 @pytest.mark.asyncio

@@ -1,7 +1,8 @@
-"""How consumers with subscriptions are opened, over real sockets, in front of a log in memory."""
+"""How consumers with subscriptions are opened, and their statistics, over real sockets, in front of a log in memory."""
 
 import pytest
 
+from oncelog.core.errors import ServiceUnavailable
 from oncelog_doors.core.pulsar.message_ids import FromEnd, FromFirst, FromTime
 from oncelog_doors.core.pulsar.subscribing import Subscription
 from tests.cluster.until import until
@@ -11,17 +12,20 @@ from tests.doors.pulsar.consumer_client import (
     FAILOVER,
     KEY_SHARED,
     SHARED,
+    ack,
     billing,
+    id_of,
     messages,
     opened,
     place,
     subscribe,
     the_consumer,
+    three_delivered,
 )
 from tests.doors.pulsar.raw_client import DEADLINE_S, WALL_MS, door_world, producer, raw_client
-from tests.doors.pulsar.reader_client import CLOSE_CONSUMER, flow, log_of, nothing_comes, three
+from tests.doors.pulsar.reader_client import CLOSE_CONSUMER, STATS, flow, log_of, nothing_comes, three
 
-BUSY, NOT_FOUND, NOT_ALLOWED = 5, 11, 22
+NOT_NOW, BUSY, NOT_FOUND, NOT_ALLOWED = 2, 5, 11, 22
 PING_ANSWER_MS = 5_000
 
 
@@ -185,3 +189,29 @@ async def test_failover_consumer_learns_whether_it_is_active() -> None:
         told = await other.read()
         assert told.command.active_consumer_change.is_active
         assert [place(each) for each in await messages(other, 3)] == [(5, 0), (5, 1), (5, 2)]
+
+
+# --- statistics -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.asyncio
+async def test_statistics_of_a_consumer() -> None:
+    """What the door knows without a request, with the name that the client has given."""
+    async with door_world() as world, raw_client(world.port) as client:
+        await three_delivered(world, client, SHARED, (6, b"mine"))
+        client.write(ack(id_of(5, 0)))
+        told = await client.answer(frame(command(STATS, (1, 71), (4, 1))))
+        assert (told.request_id, told.consumer_name, told.type) == (71, "mine", "Shared")
+        assert (told.messages_out, told.permits, told.unacked, told.blocked) == (5, 995, 4, False)
+
+
+@pytest.mark.asyncio
+async def test_consumer_is_blocked_while_the_owner_withholds_messages() -> None:
+    """PIP-299. If that is not known, there are no statistics."""
+    async with door_world() as world, raw_client(world.port) as client:
+        await three_delivered(world, client, SHARED)
+        billing(world).paused = True
+        assert (await client.answer(frame(command(STATS, (1, 71), (4, 1))))).blocked
+        billing(world).fails = ServiceUnavailable("no service answers")
+        told = await client.answer(frame(command(STATS, (1, 72), (4, 1))))
+        assert (told.request_id, told.error, told.messages_out) == (72, NOT_NOW, 0)

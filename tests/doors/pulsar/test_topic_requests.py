@@ -6,7 +6,7 @@ import pytest
 from crc32c import crc32c
 
 from oncelog.core.errors import PermissionDenied
-from oncelog_doors.core.pulsar.topic_lists import NamedTopic
+from oncelog_doors.core.shared.named_topics import NamedTopic
 from oncelog_doors.pulsar.topic_requests import LOOKUPS_MAX
 from tests.cluster.until import until
 from tests.doors.pulsar.bytes_of_clients import CONNECT, PING, command, frame

@@ -1,4 +1,4 @@
-"""REST of a cluster that answers from a table and notes what it was asked; and a door in front of it."""
+"""REST and log of a cluster that answer from tables and note what they were asked; and a door in front of them."""
 
 import json
 from collections.abc import AsyncIterator, Callable, Mapping
@@ -7,10 +7,17 @@ from typing import Any
 
 import httpx
 
+from oncelog.core.access import Caller
 from oncelog.core.errors import OncelogError
+from oncelog.core.ids import EntryId, LedgerId, Position
+from oncelog.core.names import TopicName
 from oncelog.runtime.security import OPEN, Security
+from oncelog_doors.core.pulsar.deliveries import Delivery, RawBatch, delivery_of, last_id_of
+from oncelog_doors.core.pulsar.message_ids import DeliveredId
 from oncelog_doors.rest.listener import new_app
 from oncelog_doors.rest.ports import RestAnswer
+from tests.doors.core.pulsar.stored_batches import columns, stored
+from tests.doors.pulsar.fake_schemas import FakeSchemas
 
 STATS = {
     "phase": "serving",
@@ -27,10 +34,14 @@ STATS = {
     "entries_in_flight": 0,
     "subscriptions": {},
 }
+#: {scheme: port} of a door that listens with and without TLS.
+PULSAR_PORTS = {"pulsar": 6650, "pulsar+ssl": 6651}
 PERMISSIONS = {"ops": ["admin", "produce"], "r1": ["produce"]}
-MESSAGE = {
-    "message_id": "3:7:0", "value": None, "value_base64": "/w==", "publish_time_ms": 1, "event_time_ms": None,
-}  # fmt: skip
+#: Of `ENTRY`.
+MESSAGE = {"index": 100, "message_id": "3:7:0"}
+#: A message of the SDK.
+ENTRY = stored(columns([b"\xff"], [4], keys=[b"k"], times_ms=[77], properties=[{"a": "b"}]), ledger_id=3, entry_id=7)
+PAGE = {"messages": [MESSAGE], "unreadable": None, "first_index": 99, "end_index": 101}
 #: {end of a path: what GET answers}; the longest end counts.
 ANSWERS: Mapping[str, Any] = {
     "/tenants": ["acme", "public"],
@@ -58,6 +69,7 @@ ANSWERS: Mapping[str, Any] = {
     "/messageTTL": 60,
     "/properties": {"a": "b"},
     "/position/1": MESSAGE,
+    "/messages": PAGE,
 }
 
 
@@ -97,6 +109,41 @@ class FakeRest:
         return {"value": value, "source": "cluster"} if "applied=true" in target else value
 
 
+class FakeEntries:
+    """Has the form of `EntriesPort`. error: raised by each call. callers: of all calls."""
+
+    def __init__(self, *batches: RawBatch) -> None:
+        self.batches = {each.entry.position: each for each in batches}
+        self.error: OncelogError | None = None
+        self.callers: list[Caller] = []
+
+    async def at(self, topic: TopicName, caller: Caller, position: Position) -> Delivery | None:
+        self._called(caller)
+        found = self.batches.get(position)
+        return None if found is None else delivery_of(found, 5 << 20)
+
+    async def last_id(self, topic: TopicName, caller: Caller) -> DeliveredId | None:
+        self._called(caller)
+        return last_id_of(self.batches[max(self.batches)]) if self.batches else None
+
+    def _called(self, caller: Caller) -> None:
+        self.callers.append(caller)
+        if self.error is not None:
+            raise self.error
+
+
+class FakeRestLog:
+    """Has the form of `LogPort`."""
+
+    def __init__(self, *batches: RawBatch) -> None:
+        self.entries = FakeEntries(*batches)
+        self.schemas = FakeSchemas()
+
+
+def place(ledger: int, entry: int) -> Position:
+    return Position(LedgerId(ledger), EntryId(entry))
+
+
 def problem(status: int, detail: str) -> RestAnswer:
     body = {"type": "urn:oncelog:problem:x", "title": "x", "status": status, "detail": detail, "code": "x"}
     return RestAnswer(status, json.dumps(body).encode())
@@ -104,10 +151,16 @@ def problem(status: int, detail: str) -> RestAnswer:
 
 @asynccontextmanager
 async def door_at(
-    rest: FakeRest, *, security: Security = OPEN, url: str = "http://127.0.0.1:8080"
+    rest: FakeRest,
+    *,
+    log: FakeRestLog | None = None,
+    security: Security = OPEN,
+    url: str = "http://127.0.0.1:8080",
+    pulsar_ports: Mapping[str, int] = PULSAR_PORTS,
 ) -> AsyncIterator[httpx.AsyncClient]:
-    """A client of the door."""
-    app = new_app(rest, version="Oncelog-test", pulsar_ports={"pulsar": 6650, "pulsar+ssl": 6651}, security=security)
+    """A client of the door. log: None: it has `ENTRY`."""
+    log = log or FakeRestLog(ENTRY)
+    app = new_app(rest, log, version="Oncelog-test", pulsar_ports=pulsar_ports, security=security)
     transport = httpx.ASGITransport(app=app, raise_app_exceptions=False)
     async with httpx.AsyncClient(transport=transport, base_url=url) as client:
         yield client

@@ -15,7 +15,7 @@ from oncelog.core.errors import (
     Unauthenticated,
 )
 from oncelog_doors.rest.ports import RestAnswer
-from tests.doors.rest.fake_rest import MESSAGE, FakeRest, door_at, problem
+from tests.doors.rest.fake_rest import FakeRest, door_at, problem
 
 ONE = "/admin/v2/persistent/acme/web/one"
 QUOTA = "/admin/v2/namespaces/acme/web/backlogQuota"
@@ -147,18 +147,6 @@ async def test_topic_in_use_is_deleted_with_force_only(connected: dict[str, obje
 
 
 @pytest.mark.asyncio
-async def test_message_has_its_times_as_the_tool_reads_them() -> None:
-    rest = FakeRest()
-    at = f"{ONE}/subscription/s/position/1"
-    rest.answers[at] = MESSAGE | {"value": "text", "publish_time_ms": 1_624_899_188_042, "event_time_ms": 1 << 62}
-    async with door_at(rest) as door:
-        answer = await door.get(at)
-    assert (answer.content, answer.headers["x-pulsar-message-id"]) == (b"text", "3:7")
-    assert answer.headers["x-pulsar-publish-time"] == "2021-06-28T16:53:08.042Z"
-    assert "x-pulsar-event-time" not in answer.headers
-
-
-@pytest.mark.asyncio
 async def test_partition_that_was_never_used_is_left_out() -> None:
     """Of statistics, of an unload, and of what keeps a topic from being deleted."""
     rest = FakeRest()
@@ -170,6 +158,43 @@ async def test_partition_that_was_never_used_is_left_out() -> None:
         assert stats["metadata"]["partitions"] == 2
         assert (await door.put(f"{parts}/unload")).status_code == 204
         assert (await door.delete(f"{parts}/partitions")).status_code == 204
+
+
+@pytest.mark.asyncio
+async def test_partition_that_was_never_used_is_there() -> None:
+    """It has no partitions, and is in lists, as those that were used: Pulsar creates all of them with the topic."""
+    rest = FakeRest()
+    rest.instead = lambda _method, path: problem(404, "never used") if "-partition-" in path else None
+    at = "/admin/v2/persistent/acme/web/parts"
+    async with door_at(rest) as door:
+        assert (await door.get(f"{at}-partition-1/partitions")).json()["partitions"] == 0
+        assert (await door.get(f"{at}-partition-2/partitions")).status_code == 404
+        assert (await door.get(f"{at}-partition-01/partitions")).status_code == 404
+        listed = (await door.get("/admin/v2/namespaces/acme/web/topics")).json()
+    assert "persistent://acme/web/parts-partition-1" in listed
+
+
+@pytest.mark.asyncio
+async def test_missing_topic_is_created_with_its_subscription() -> None:
+    """If the look-up may create it; else its refusal is the answer."""
+    rest = FakeRest()
+    at, lookup = f"{ONE}/subscription/s", ("GET", "/lookup/v2/topic/persistent/acme/web/one?create=true", None)
+    earliest = {"start": {"position": "earliest"}}
+    missing = [True]
+
+    def instead(method: str, path: str) -> RestAnswer | None:
+        if path.startswith("/lookup"):
+            missing.clear()
+        return problem(404, "no topic") if missing else None
+
+    rest.instead = instead
+    async with door_at(rest) as door:
+        assert (await door.put(at, content=b'"earliest"')).status_code == 204
+        rest.instead = lambda _method, path: problem(
+            *((403, "no") if path.startswith("/lookup") else (404, "no topic"))
+        )
+        assert (await door.put(at, content=b'"earliest"')).status_code == 403
+    assert rest.asked[:3] == [("PUT", at, earliest), lookup, ("PUT", at, earliest)]
 
 
 @pytest.mark.asyncio
@@ -206,6 +231,18 @@ async def test_addresses_are_those_that_the_caller_has_used() -> None:
         "httpUrlTls": "https://[::1]:443",
         "nativeUrl": "pulsar://[::1]:6650",
     }
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize(("port", "missing"), [("pulsar", "brokerUrlTls"), ("pulsar+ssl", "brokerUrl")])
+async def test_look_up_names_both_kinds_of_address(port: str, missing: str) -> None:
+    """The C++ library and those upon it read both, and crash if one is missing. Where the door does not listen, it is
+    empty."""
+    async with door_at(FakeRest(), pulsar_ports={port: 6650}) as door:
+        found = (await door.get("/lookup/v2/topic/persistent/acme/web/one")).json()
+    there = {"brokerUrl", "brokerUrlTls"} - {missing}
+    assert found.pop(missing) == ""
+    assert found[there.pop()] == found["nativeUrl"] == f"{port}://127.0.0.1:6650"
 
 
 @pytest.mark.asyncio

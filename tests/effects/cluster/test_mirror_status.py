@@ -10,14 +10,16 @@ import pytest
 
 import oncelog
 from oncelog.client.rest_calls import rest
-from oncelog.core.effect_errors import SourceTooLarge
+from oncelog.core.effect_errors import SourceTooLarge, SourceUnsupported
 from oncelog.core.errors import TopicNotFound
 from oncelog.testing import LocalCluster
+from tests.cluster.clients_of_pulsar import sent_by_a_client_of_pulsar
 from tests.cluster.cluster_fixture import DEADLINE_S, Cluster
 from tests.cluster.commands import COMMAND_TIMEOUT_S, environment
 from tests.cluster.forked_program import run_forked
 from tests.cluster.programs import running
 from tests.cluster.until import until
+from tests.core.pulsar_entries import Sent, batched, encrypted
 from tests.effects.cluster.mirroring import connected, connected_mirror, once, read_all, start
 
 pytestmark = pytest.mark.asyncio
@@ -136,3 +138,39 @@ async def test_mirror_ends_at_a_message_in_chunks(
     await producer.send(b"3")
     await once(source, client, topic, allow_gap=True)
     assert [message.value for message in await read_all(client, topic)] == [b"0", b"3"]
+
+
+@pytest.mark.parametrize(
+    ("kind", "entry", "index"),
+    [
+        ("a null", batched([Sent(1, b"1"), Sent(2, b"2", b"key", {"a": "b"}), Sent(3, None)]), 3),
+        ("an encrypted", encrypted(1, 3, count=3), 1),
+    ],
+    ids=["null", "encrypted"],
+)
+async def test_mirror_ends_at_a_value_that_it_does_not_copy(
+    cluster: Cluster, client: oncelog.AsyncClient, there: LocalCluster, source: oncelog.AsyncClient, kind: str,
+    entry: bytes, index: int,
+) -> None:  # fmt: skip
+    """At once, behind all that it can copy, also when it is started again. Such a value would become an empty one. The
+    status says so, and a gap in the place of the message is passed."""
+    topic = f"pulsar-at-source-{index}"
+    producer = await source.create_producer(topic)
+    await producer.send(b"0")
+    await sent_by_a_client_of_pulsar(source, topic, entry)
+    values = [b"0", b"1", b"2"][:index]
+    for _ in range(2):
+        wanted = f"message {index} of public/default/{topic} has {kind} value of a client of Pulsar, .*allow-gap"
+        with pytest.raises(SourceUnsupported, match=wanted):
+            await once(source, client, topic)
+        copies = await read_all(client, topic)
+        assert [message.value for message in copies] == values
+        assert [message.key for message in copies if message.properties == {"a": "b"}] == [b"key"] * (index == 3)
+    async with connected_mirror(source, client, topic):
+        code, [one] = await status(there, cluster, "--topic", topic)
+    assert (code, one["state"], one["copied_to"]) == (1, "unsupported", index - 1)
+    assert f"has {kind} value" in one["message"]
+    await rest(source, "DELETE", f"/admin/v2/persistent/public/default/{topic}/truncate")
+    await producer.send(b"4")
+    await once(source, client, topic, allow_gap=True)
+    assert [message.value for message in await read_all(client, topic)] == [*values, b"4"]

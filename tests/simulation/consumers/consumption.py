@@ -179,8 +179,8 @@ class TopicConsumption:
 
     def look(self) -> None:
         """Between two steps after the last fault. Raises Violation."""
-        world, serving = self._cluster.world, self._serving()
-        if serving is not None and world.steps % LOOK_EVERY == 0:
+        world = self._cluster.world
+        if world.steps % LOOK_EVERY == 0 and (serving := self._serving()) is not None:
             epoch = self._watch.record.owner_epoch
             self._stalls.look(serving.subscriptions, self.clients, epoch=epoch, now=world.now)
             paused = sum(bool(each.pause_reason) for each in serving.subscriptions)

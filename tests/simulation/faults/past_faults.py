@@ -111,7 +111,8 @@ def start_copy(faults: "Faults") -> None:
     disk = Disk()
     disk.go_back(server.disk.copy(), whole=True)
     disk.damaged = dict(server.disk.damaged)
-    copy.disks = {server.incarnation: disk}
+    copy.disks.clear()
+    copy.mount(server.incarnation, disk)
     copy.start()
     server.beside = (copy, frozenset(each.name for each in cluster.processes() if each not in serving))
     if not copy.alive:

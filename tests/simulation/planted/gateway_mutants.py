@@ -7,15 +7,20 @@ from typing import Any
 
 from oncelog.core.delivery.credit import Credit
 from oncelog.core.delivery.wanted import WantedConsumer
+from oncelog.core.formats import epoched_ids
 from oncelog.core.formats.batch import BatchHeader, order_ids
-from oncelog.core.publishing import dedup_table, opening_rules
+from oncelog.core.formats.outcome import ResultKind
+from oncelog.core.ids import SequenceId
+from oncelog.core.publishing import opening_rules, recent_batches
 from oncelog.core.publishing.client_order import TokenVerdict
 from oncelog.core.publishing.dedup_table import Accept, BatchVerdict, DedupTable, NothingNew
 from oncelog.core.publishing.held_names import HeldNames
 from oncelog.core.publishing.opening_rules import OpeningRules
 from oncelog.core.publishing.producer_state import ProducerState
+from oncelog.core.publishing.recent_batches import NeedIds, locate
 from oncelog.core.publishing.sessions import Sessions
 from oncelog.core.sdk.consumer.entries import ReceivedEntries
+from oncelog.core.sdk.producer.sequence_assignment import SequenceAssignment
 from oncelog.core.sdk.producer.session import ProducerSession
 from oncelog_doors.core.pulsar.sends import SendEffect, Sends, WriteReceipt
 from oncelog_doors.core.pulsar.verdicts import Accepted, Known, Rejected, TopicRules
@@ -28,6 +33,7 @@ from tests.core.sdk.test_entry_session import (
     test_new_stream_has_the_permits_that_are_neither_used_nor_taken,
     test_oldest_message_of_the_client_is_reported_as_begun,
 )
+from tests.core.sdk.test_gateway_session import test_late_copy_of_an_older_epoch_fails_alone
 from tests.simulation.doors import door_session
 from tests.simulation.planted.planted_bug import Mutant
 
@@ -46,8 +52,8 @@ def _cut(table: DedupTable, producer: ProducerState, batch: BatchHeader, accepte
     recent_batches, floor, settles_at = table.known_ids(producer)
     ids = order_ids(batch, b"")
     split = sum(1 for each in ids if each <= accepted)
-    known = dedup_table.locate(ids[:split], recent_batches, floor=floor, mode=producer.mode)
-    assert not isinstance(known, dedup_table.NeedIds), "the ids of units are in no entry"
+    known = locate(ids[:split], recent_batches, floor=floor, mode=producer.mode)
+    assert not isinstance(known, NeedIds), "the ids of units are in no entry"
     return NothingNew(known, settles_at) if split == batch.count else Accept(split, known)
 
 
@@ -78,7 +84,33 @@ def _in_any_order(sends: Sends) -> list[SendEffect]:
     return [*effects, *_due(sends)]
 
 
+_unwrap = epoched_ids.unwrap
+
+
+def _first_of_all(epoch: int, sequence: int, mark: SequenceId) -> epoched_ids.Unwrapped:
+    """Half of the ring of numbers is behind the mark, also where no number is: what lies before the first one is taken
+    for it."""
+    found = _unwrap(epoch, sequence, mark)
+    behind = (sequence - epoched_ids.number_of(mark) - 1) % 2**31 >= 2**30
+    if isinstance(found, epoched_ids.NumberGap) and epoched_ids.epoch_of(mark) == epoch and behind:
+        return epoched_ids.Numbered(epoched_ids.first_of(epoch))
+    return found
+
+
 GATEWAY_MUTANTS = (
+    Mutant(
+        "ids of an older epoch are duplicates", "copy-of-an-older-epoch", 900_006,
+        ((recent_batches, "_kind_of_older", _always(ResultKind.DUPLICATE)),),
+    ),
+    Mutant(
+        "a number before the first one is the first one", "number-before-the-first", 900_000,
+        ((epoched_ids, "unwrap", _first_of_all),),
+    ),
+    Mutant(
+        "a late copy ends its producer", "copy-of-an-older-epoch", None,
+        ((SequenceAssignment, "leaves_gap", lambda self, _: self.contiguous),),
+        core_test=test_late_copy_of_an_older_epoch_fails_alone,
+    ),
     Mutant(
         "tokens are ignored", "gateway-opens-anew", 6_000_003,
         ((OpeningRules, "verdict_on", _always(TokenVerdict.OF_ANOTHER)),),

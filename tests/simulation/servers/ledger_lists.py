@@ -35,6 +35,8 @@ def ids_of(store: Store, record: TopicRecord) -> list[LedgerId]:
 
 def ids_known_to(store: Store, record: TopicRecord) -> list[LedgerId]:
     """The same for an owner that may be deposed and not know it. Pages may be trimmed then: the log begins later."""
+    if not record.pages:
+        return [link.ledger_id for link in record.ledgers]
     there = [link for link in record.pages if store.get(page_path(record.topic_id, link.name))[0] is not None]
     return ids_of(store, replace(record, pages=tuple(there)))
 

@@ -113,20 +113,17 @@ class StorageServer(Process):
         self.beside: tuple[StorageServer, frozenset[str]] | None = None
         self.wipe()
 
-    @property
-    def incarnation(self) -> Incarnation:
-        return next(reversed(self.disks))
-
-    @property
-    def disk(self) -> Disk:
-        return self.disks[self.incarnation]
-
     # --- lives --------------------------------------------------------------------------------------------------------
+
+    def mount(self, incarnation: Incarnation, disk: Disk) -> None:
+        """This is the directory from now on."""
+        self.incarnation, self.disk = incarnation, disk
+        self.disks[incarnation] = disk
 
     def wipe(self) -> None:
         """Replace the directory by an empty one while the process is down."""
         self.incarnations += 1
-        self.disks[Incarnation(f"{self.name}.{self.incarnations}")] = Disk()
+        self.mount(Incarnation(f"{self.name}.{self.incarnations}"), Disk())
 
     def start(self) -> None:
         super().start()

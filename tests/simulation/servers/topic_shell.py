@@ -213,6 +213,9 @@ class TopicShell:
         log = self.core.serving.log if self.core.serving is not None else None
         if log is None or not log.in_flight:
             return
+        newest = log.in_flight[-1].header.position
+        if newest <= self._looked_at:
+            return
         for entry in reversed(log.in_flight):
             if entry.header.position <= self._looked_at:
                 break
@@ -220,7 +223,7 @@ class TopicShell:
                 self._appended[entry.position] = Appended(self.owner.world.now, self._connected)
             if entry.grant is not None:
                 self._check_grant(entry.grant)
-        self._looked_at = max(self._looked_at, log.in_flight[-1].header.position)
+        self._looked_at = newest
 
     def _check_grant(self, grant: ProducerOpened) -> None:
         wishes = [opening for _, opening in self._calls.values() if opening.instance_id == grant.instance_id]

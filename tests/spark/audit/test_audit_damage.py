@@ -5,12 +5,14 @@ import asyncio
 from collections.abc import Iterator, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import replace
+from itertools import pairwise
 from typing import Any
 
 import pytest
 from crc32c import crc32c
 
 from oncelog.core.formats.entry import EntryKind, SequenceMode
+from oncelog.core.formats.epoched_ids import first_of
 from oncelog.core.formats.producers_aged import ProducersAged, encode_aged
 from oncelog.core.ids import EntryId, Incarnation, LedgerId, Position
 from oncelog.verify.owner_report import SnapshotDue
@@ -72,6 +74,32 @@ def test_gap_of_a_contiguous_producer_is_reported(batches: list[Sequence[int]], 
         assert [one.position for one in holes] == [place], some
         assert missing in holes[0].message
     assert check_log(contiguous(*batches, mode=SequenceMode.MONOTONIC)).findings == []
+
+
+def of_epoch(epoch: int, numbers: range) -> range:
+    first = first_of(epoch)
+    return range(first + numbers.start, first + numbers.stop)
+
+
+@pytest.mark.parametrize(
+    ("batches", "place"),
+    [
+        ([of_epoch(0, range(5)), of_epoch(3, range(2)), of_epoch(3, range(2, 4)), of_epoch(4, range(1))], None),
+        ([of_epoch(7, range(5)), of_epoch(9, range(1))], None),
+        ([of_epoch(0, range(5)), of_epoch(3, range(1, 2))], at(1, 2)),
+        ([of_epoch(3, range(5)), of_epoch(3, range(6, 7)), of_epoch(4, range(2))], at(1, 2)),
+        ([of_epoch(3, range(1, 5)), of_epoch(4, range(2))], at(1, 1)),
+    ],
+)
+def test_only_the_first_id_of_a_higher_epoch_may_follow_a_gap(batches: list[range], place: Position | None) -> None:
+    """Of an epoched producer, however the log is split into ranges. Control: for a contiguous one each is a gap."""
+    log = contiguous(*batches, mode=SequenceMode.EPOCHED)
+    for some in cuts(log):
+        holes = [one.position for one in check_log(log, *some).findings if one.rule == "hole"]
+        assert holes == ([] if place is None else [place]), some
+    gaps = sum(two[0] != one[-1] + 1 for one, two in pairwise([range(-1, 0), *batches]))
+    for some in cuts(log := contiguous(*batches)):
+        assert len([one for one in check_log(log, *some).findings if one.rule == "hole"]) == gaps, some
 
 
 def with_expired() -> PlantedLog:

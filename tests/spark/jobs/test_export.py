@@ -1,5 +1,6 @@
 """Exports of a real cluster with Spark: every message in one file over several runs, and damaged files are found."""
 
+import asyncio
 import json
 import re
 import shutil
@@ -19,7 +20,9 @@ from oncelog_spark.export.manifest import MANIFESTS
 from oncelog_spark.export.options import ExportLocation, ExportOptions, export_location, export_options
 from oncelog_spark.export.reading import read_back, read_export, verify_export
 from oncelog_spark.export.store import ExportStore, FileStore, HadoopStore, LocalStore
+from tests.cluster.clients_of_pulsar import sent_by_a_client_of_pulsar
 from tests.cluster.cluster_fixture import Cluster
+from tests.core.pulsar_entries import Sent, batched, encrypted
 
 DAY_MS = 86_400_000
 #: Messages of each entry; an entry has one publish time.
@@ -91,6 +94,31 @@ def test_an_export_has_all_columns_of_the_source(spark: SparkSession, cluster: C
     assert {tuple(map(str, row[:-1])) for row in frame.collect()} == told
     dates = frame.selectExpr("date = to_date(publish_time) as same").distinct().collect()
     assert [row["same"] for row in dates] == [True]
+
+
+def test_messages_of_clients_of_pulsar(spark: SparkSession, cluster: Cluster, tmp_path: Path) -> None:
+    """Null values are null. An encrypted message stops a query and an export, and both say how to go on."""
+
+    async def publish_both() -> None:
+        async with oncelog.AsyncClient(cluster.url) as client:
+            plain = batched([Sent(1, b"1", b"k", {"a": "b"}), Sent(2, None)])
+            await sent_by_a_client_of_pulsar(client, "of-pulsar", plain)
+            await sent_by_a_client_of_pulsar(client, "of-pulsar", encrypted(3))
+
+    asyncio.run(publish_both())
+    source = spark.read.format("oncelog").option("serviceUrl", cluster.url).option("topic", "of-pulsar")
+    before = source.option("endingPosition", '{"of-pulsar": 2}').load().select("value", "key", "properties")
+    wanted = [(b"1", b"k", {"a": "b"}), (None, None, {})]
+    assert [(row[0], row[1], row[2] or {}) for row in before.collect()] == wanted
+    own = {"topics": "of-pulsar"}
+    with pytest.raises(Exception, match=r"MessageEncrypted.*onEncrypted=pass"):
+        export_topics(spark, options(cluster, tmp_path / "export", **own), 1, lambda _: None)
+    passing = options(cluster, tmp_path / "export", **own, onEncrypted="pass")
+    outcome = export_topics(spark, passing, 2, lambda _: None)
+    assert outcome.manifest is not None
+    rows = read_export(spark, str(tmp_path / "export")).orderBy("index").select("value", "key", "properties").collect()
+    marked = (None, None, {"oncelog.encrypted": "our-key"})
+    assert [(row[0], row[1], row[2] or {}) for row in rows] == [*wanted, marked]
 
 
 def test_the_rows_of_a_file_are_in_the_order_of_the_log(directory: Path) -> None:

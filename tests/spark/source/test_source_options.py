@@ -47,6 +47,7 @@ def test_every_option_is_read() -> None:
             "failOnDataLoss": "FALSE",
             "closedLedgers": "owner",
             "onCorrupt": "Skip",
+            "onEncrypted": "pass",
             "serviceUrl": "oncelog://10.0.0.1,10.0.0.2:7000",
         },
         {},
@@ -58,6 +59,7 @@ def test_every_option_is_read() -> None:
     assert not options.fail_on_data_loss
     assert not options.closed_from_storage
     assert options.skip_corrupt
+    assert options.passes_encrypted
     assert options.connection.addresses == ("10.0.0.1:6650", "10.0.0.2:7000")
     assert read(topic="a", endingPosition="5").ending == AtTime(5)
 
@@ -107,6 +109,7 @@ def test_a_name_that_only_resembles_hidden_ones_is_a_topic() -> None:
         ({"topic": "a", "failOnDataLoss": "no"}, "true or false"),
         ({"topic": "a", "closedLedgers": "both"}, "storage, owner"),
         ({"topic": "a", "onCorrupt": "ignore"}, "raise, skip"),
+        ({"topic": "a", "onEncrypted": "skip"}, "raise, pass"),
         ({"topic": "a", "serviceUrl": "http://x"}, "url must be oncelog"),
         ({"topic": "a", "tokenFile": "/does/not/exist"}, "exist"),
         ({"topic": "a", "tlsCaFile": "/x"}, "TLS"),

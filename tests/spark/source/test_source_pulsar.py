@@ -30,8 +30,12 @@ def stored(entry: bytes, *, skip_first: int = 0) -> StoredBatch:
     return open_entry(encode_header(header, body, crc32c) + body, crc32c)
 
 
-def columns(batch: StoredBatch, *names: str, unpack: bool = True) -> list[tuple[object, ...]]:
-    piece = entry_slice(FoundEntry(batch, "importer"), first=0, end=1000, check=True, unpack=unpack)
+def columns(
+    batch: StoredBatch, *names: str, unpack: bool = True, passes_encrypted: bool = False
+) -> list[tuple[object, ...]]:
+    piece = entry_slice(
+        FoundEntry(batch, "importer"), first=0, end=1000, check=True, unpack=unpack, passes_encrypted=passes_encrypted
+    )
     assert piece is not None
     made = record_batch([piece], ORIGIN, names)
     made.validate(full=True)
@@ -58,5 +62,22 @@ def test_ids_of_a_batch_of_one_key_are_those_of_its_messages() -> None:
 
 
 def test_encrypted_messages_are_an_error() -> None:
-    with pytest.raises(MessageEncrypted, match="our-key"):
-        entry_slice(FoundEntry(stored(encrypted(1, 4, count=4)), "importer"), first=0, end=1000)
+    """It says where they are, and how to go on."""
+    with pytest.raises(MessageEncrypted, match=r"3:4 \(messages 40 to 43\) .* 'importer'.*onEncrypted=pass"):
+        columns(stored(encrypted(1, 4, count=4)), "value")
+    assert columns(stored(encrypted(1, 4, count=4)), "index", unpack=False) == [(40,), (41,), (42,), (43,)]
+
+
+@pytest.mark.parametrize("count", [None, 2])
+def test_encrypted_messages_that_are_passed_on_have_no_value(count: int | None) -> None:
+    """Their property tells them from null values. The key is one that the entry shows."""
+    batch = stored(encrypted(1, None if count is None else 2, count=count, key=b"k"))
+    rows = columns(batch, "value", "key", "properties", "index", passes_encrypted=True)
+    marked = [("oncelog.encrypted", "our-key")]
+    assert rows == [(None, b"k", marked, 40 + number) for number in range(count or 1)]
+
+
+def test_messages_that_are_not_encrypted_are_as_before_if_others_are_passed_on() -> None:
+    batch = stored(batched(MESSAGES, codec=3))
+    names = ("value", "key", "properties", "sequence_id")
+    assert columns(batch, *names, passes_encrypted=True) == columns(batch, *names)

@@ -261,6 +261,10 @@ TABLE = {
         "pulsarRefuseUnverified", _switch(), "off",
         "a client of Pulsar gets an error for an id that is too old to be compared; off: a receipt",
     ),
+    "pulsar-ack-undecodable": _Policy(
+        "pulsarAckUndecodable", _switch(), "off",
+        "a message that a client of Pulsar cannot decode is acknowledged; off: it is delivered again after a minute",
+    ),
 }  # fmt: skip
 
 

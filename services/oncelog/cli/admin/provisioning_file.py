@@ -219,6 +219,7 @@ POLICIES: Mapping[str, Policy] = {
     "pulsarAcceptStale": _everywhere(_switch, "pulsarAcceptStale"),
     "pulsarAcceptOtherContent": _everywhere(_switch, "pulsarAcceptOtherContent"),
     "pulsarRefuseUnverified": _everywhere(_switch, "pulsarRefuseUnverified"),
+    "pulsarAckUndecodable": _everywhere(_switch, "pulsarAckUndecodable"),
 }
 
 

@@ -10,13 +10,13 @@ from rich.console import Console
 from oncelog.cli.connection import Connection, takes_connection
 from oncelog.cli.failures import EXIT_CODES, Exit
 from oncelog.cli.options import LOCAL_TIME, MaxMessageBytesOption, TimeoutOption
-from oncelog.cli.read.command import CorruptChoice, Form
+from oncelog.cli.read.command import CorruptChoice, EncryptedChoice, EncryptedOption, Form, check_encrypted
 from oncelog.cli.running import Interrupt, run_command
 
 if TYPE_CHECKING:
     from oncelog.cli.read.told import WaitingHint
     from oncelog.client.consuming.consumer import AsyncConsumer
-    from oncelog.client.values.messages import ConsumerBatch
+    from oncelog.client.values.consumer_batch import ConsumerBatch
 
 #: Messages that are printed and acknowledged together.
 _BATCH_MESSAGES = 1_000
@@ -34,18 +34,16 @@ _HELP = f"""Print the messages of a subscription, and acknowledge them.
 The cluster keeps the position of a subscription: run the command again, and it continues after the last acknowledged
 message. A missing subscription is created and begins at --from; the command says so if that is the latest message, and
 if it has created the topic. Messages are acknowledged after they were printed and the output was flushed. If the
-command is killed in between, a message can be printed twice, but none is left out. With --no-ack nothing is
-acknowledged: the messages are delivered again when the command ends.
+command is killed in between, a message can be printed twice, but none is left out. With --no-ack the messages
+are delivered again when the command ends.
 
-The command waits for new messages until Ctrl-C; --limit and --idle end it before. With -o raw each value is printed
-with a newline. With -o json each message is an object with the fields of `oncelog read`, and delivery_count, from 2 on,
-if it was delivered before.
+It waits for new messages until Ctrl-C; --limit and --idle end it before. With -o json each message is an object with
+the fields of `oncelog read`, and delivery_count, from 2 on, if it was delivered before.
 
-    oncelog consume orders --subscription billing --from earliest
-
-    oncelog consume orders -s billing --type shared --limit 100 -o json
-
-    oncelog consume orders -s billing --no-ack --limit 1
+\b
+  oncelog consume orders --subscription billing --from earliest
+  oncelog consume orders -s billing --type shared --limit 100 -o json
+  oncelog consume orders -s billing --no-ack --limit 1
 
 {EXIT_CODES}"""
 
@@ -102,6 +100,7 @@ def consume(
     on_corrupt: Annotated[
         CorruptChoice, typer.Option("--on-corrupt", help="If an entry cannot be decoded: raise an error, or skip it.")
     ] = CorruptChoice.RAISE,
+    on_encrypted: EncryptedOption = EncryptedChoice.RAISE,
     max_message_bytes: MaxMessageBytesOption = None,
     *,
     connection: Connection,
@@ -109,6 +108,7 @@ def consume(
 ) -> None:
     if from_index is not None and start != "latest":
         raise typer.BadParameter("--from and --from-index cannot be combined: use one of them")
+    check_encrypted(on_encrypted, form)
     errors = Console(stderr=True, highlight=False)
 
     async def run(interrupt: Interrupt) -> Exit:
@@ -129,6 +129,7 @@ def consume(
                 max_deliveries=max_deliveries,
                 dead_letter_topic=dead_letter_topic,
                 on_corrupt=on_corrupt.value,
+                on_encrypted=on_encrypted.value,
                 receive_window=min(10_000, limit or 10_000),
             )
             if missing:

@@ -38,7 +38,27 @@ class CorruptChoice(StrEnum):
     SKIP = "skip"
 
 
-_HELP = f"""Print the messages of a topic: those that are stored now, or with --follow also new ones.
+class EncryptedChoice(StrEnum):
+    RAISE = "raise"
+    PASS = "pass"  # noqa: S105  # no password
+
+
+EncryptedOption = Annotated[
+    EncryptedChoice,
+    typer.Option(
+        "--on-encrypted",
+        help="Encrypted messages: raise an error, or print them with -o json.",
+    ),
+]
+
+
+def check_encrypted(on_encrypted: EncryptedChoice, form: Form) -> None:
+    """Raises BadParameter where an encrypted message would be printed without all that it has."""
+    if on_encrypted is EncryptedChoice.PASS and form is not Form.JSON:
+        raise typer.BadParameter("--on-encrypted pass needs -o json: an encrypted message has no value to print")
+
+
+_HELP = f"""Print the stored messages of a topic, and with --follow also new ones.
 
 \b
   oncelog read flights -o json --limit 3
@@ -90,7 +110,7 @@ def read(
         str | None, typer.Option("--producer-name", help="Only messages of this producer.")
     ] = None,
     template: Annotated[
-        str | None, typer.Option("--format", "-f", help="Instead of -o: a line for each message, such as '%i %k %v'.")
+        str | None, typer.Option("--format", "-f", help="A line for each message, such as '%i %k %v'.")
     ] = None,
     form: Annotated[
         Form, typer.Option("-o", "--output", help="Output format: raw (values), or json (all fields).")
@@ -98,6 +118,7 @@ def read(
     on_corrupt: Annotated[
         CorruptChoice, typer.Option("--on-corrupt", help="If an entry cannot be read: raise an error, or skip it.")
     ] = CorruptChoice.RAISE,
+    on_encrypted: EncryptedOption = EncryptedChoice.RAISE,
     max_message_bytes: MaxMessageBytesOption = None,
     *,
     connection: Connection,
@@ -109,6 +130,7 @@ def read(
         raise typer.BadParameter("--format and -o cannot be combined: use one of them")
     if from_end and (limit is None or follow or start != "earliest" or from_index is not None):
         raise typer.BadParameter("--from-end needs --limit, and is not combined with --from, --from-index and --follow")
+    check_encrypted(on_encrypted, form)
     errors = Console(stderr=True, highlight=False)
 
     async def run() -> Exit:
@@ -128,7 +150,13 @@ def read(
             missing = await is_missing(client, topic, timeout)
             if missing and not follow:
                 raise TopicNotFound(f"topic {parse_topic(topic)} does not exist")
-            reader = await client.create_reader(topic, start=begin, inclusive=inclusive, on_corrupt=on_corrupt.value)
+            reader = await client.create_reader(
+                topic,
+                start=begin,
+                inclusive=inclusive,
+                on_corrupt=on_corrupt.value,
+                on_encrypted=on_encrypted.value,
+            )
             if missing:
                 tell_created(errors, topic)
             waiting, printed = (

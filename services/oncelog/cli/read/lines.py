@@ -32,7 +32,7 @@ def raw_lines(batch: MessageBatch, numbers: Sequence[int]) -> bytes:
 
 def json_lines(batch: MessageBatch, numbers: Sequence[int]) -> bytes:
     """An object per message. A value that is not UTF-8 is in `value_base64`; unset fields are left out, but a null
-    value is null. numbers: as of `raw_lines`."""
+    value is null, also that of an encrypted message. numbers: as of `raw_lines`."""
     # Values that are equal for all messages of a batch are formatted once, which halves the time per line.
     time = _moment(batch.publish_time_ms)
     first_id = batch.message_id(0) if len(batch) else None
@@ -40,10 +40,14 @@ def json_lines(batch: MessageBatch, numbers: Sequence[int]) -> bytes:
     has_more = any(column is not None for column in columns) or batch.origin is not None
     redelivered = batch.delivery.delivery_counts
     lines: list[str] = []
-    ids, nulls = batch.sequence_ids, batch.nulls
+    ids, nulls, encrypted = batch.sequence_ids, batch.nulls, batch.encrypted
     for number in numbers:
         assert first_id is not None, "the batch is not empty"
-        facts: dict[str, object] = {"value": None} if nulls and nulls[number] else _value(batch.values[number])
+        facts: dict[str, object]
+        if encrypted:
+            facts = {"value": None, "encrypted": _encrypted(batch, number, with_entry=not lines)}
+        else:
+            facts = {"value": None} if nulls and nulls[number] else _value(batch.values[number])
         facts["producer_name"] = batch.producer_name
         facts["producer_id"] = batch.producer_id
         facts["sequence_id"] = ids[number]
@@ -57,6 +61,24 @@ def json_lines(batch: MessageBatch, numbers: Sequence[int]) -> bytes:
         lines.append(json.dumps(facts, ensure_ascii=False))
     lines.append("")
     return "\n".join(lines).encode()
+
+
+def _encrypted(batch: MessageBatch, number: int, *, with_entry: bool) -> dict[str, object]:
+    """with_entry: all messages of a batch are in it together, so it is printed once."""
+    sealed = batch.special_value(number)
+    assert sealed is not None, "the messages are encrypted"
+    return {
+        "keys": {name: _base64(key) for name, key in sealed.keys.items()},
+        "algorithm": sealed.algorithm,
+        "parameters_base64": _base64(sealed.parameters),
+        "batch_index": sealed.batch_index,
+        "batch_count": sealed.batch_count,
+        **({"entry_base64": _base64(sealed.entry)} if with_entry else {}),
+    }
+
+
+def _base64(data: bytes) -> str:
+    return base64.b64encode(data).decode("ascii")
 
 
 def _value(value: memoryview) -> dict[str, object]:
@@ -141,7 +163,7 @@ def _bytes(name: str, data: bytes) -> dict[str, object]:
     try:
         return {name: data.decode()}
     except UnicodeDecodeError:
-        return {f"{name}_base64": base64.b64encode(data).decode("ascii")}
+        return {f"{name}_base64": _base64(data)}
 
 
 def written(data: bytes) -> bool:

@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from pathlib import Path
+from typing import NamedTuple
 
 HOST = "127.0.0.1"
 #: An owner that stops need not wait for stability, because there are no rolling upgrades here. Then its drain timeout.
@@ -32,10 +33,21 @@ class Role(StrEnum):
     DOOR = "door"
 
 
+class DoorPorts(NamedTuple):
+    """Of a door for clients of other systems; 0: it does not serve these. pulsar_rest: for `pulsar-admin`."""
+
+    pulsar: int = 0
+    pulsar_rest: int = 0
+    kafka: int = 0
+
+
+NO_DOORS = DoorPorts()
+
+
 @dataclass(frozen=True, slots=True)
 class ClusterPlan:
-    """A cluster as requested. port, http_port: of the first metadata service; 0: any free port. pulsar_port: of a door
-    for clients of Pulsar; 0: no door. pulsar_rest_port: where that door serves `pulsar-admin`; 0: it does not.
+    """A cluster as requested. port, http_port: of the first metadata service; 0: any free port. doors: what a door
+    serves; there is none if it serves nothing.
 
     redis_url: a running Redis for idempotency keys; empty: as in the environment. light: for tests, with small files;
     the directory says so, because a light cluster has one copy of each message.
@@ -49,8 +61,7 @@ class ClusterPlan:
     http_port: int = 8080
     redis_url: str = ""
     light: bool = False
-    pulsar_port: int = 0
-    pulsar_rest_port: int = 0
+    doors: DoorPorts = NO_DOORS
 
     @property
     def zookeeper_data(self) -> Path:
@@ -160,16 +171,17 @@ def owner_processes(plan: ClusterPlan, zookeeper: str) -> list[ProcessPlan]:
     ]
 
 
-def door_process(services: Sequence[ProcessPlan], port: int, rest_port: int, *, tls: bool) -> ProcessPlan:
-    """The door for clients of Pulsar, in front of the metadata services among these. rest_port: 0: none. tls: the
-    services use TLS, and so does the door."""
+def door_process(services: Sequence[ProcessPlan], ports: DoorPorts, *, tls: bool) -> ProcessPlan:
+    """The door for clients of other systems, in front of the metadata services among these. tls: the services use TLS,
+    and so does the door."""
     metadata = [child.command for child in services if child.role is Role.METADATA]
     addresses = ",".join(f"{HOST}:{command[command.index('--port') + 1]}" for command in metadata)
     url = f"oncelog{'+tls' if tls else ''}://{addresses}"
     suffix = "-tls" if tls else ""
-    listening = [f"--pulsar{suffix}", f"{HOST}:{port}"]
-    if rest_port:
-        listening += [f"--pulsar-rest{suffix}", f"{HOST}:{rest_port}"]
+    listening: list[str] = []
+    for name, port in ports._asdict().items():
+        if port:
+            listening += [f"--{name.replace('_', '-')}{suffix}", f"{HOST}:{port}"]
     health = ("--host", HOST, "--health-port", "0")
     command = (sys.executable, "-m", "oncelog_doors", "serve", "--url", url, *listening, *health)
     return ProcessPlan(f"{Role.DOOR}-1", Role.DOOR, command)

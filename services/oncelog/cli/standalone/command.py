@@ -14,7 +14,7 @@ from rich.console import Console
 
 from oncelog.cli.failures import explain
 from oncelog.cli.options import Output, OutputOption
-from oncelog.cli.standalone.cluster_plan import MODULES, ClusterPlan, quorums
+from oncelog.cli.standalone.cluster_plan import MODULES, ClusterPlan, DoorPorts, quorums
 from oncelog.cli.standalone.directory import DirectoryInUse, earlier_gone, locked
 from oncelog.cli.standalone.fork_server import ForkServer
 from oncelog.cli.standalone.start_checks import check_start
@@ -33,7 +33,7 @@ _WELCOME = """\
 oncelog is running: ZooKeeper, {storage} storage node(s), {owners} topic owner(s), {metadata} metadata service(s)
   clients      {url}
   console      {console}
-  REST         {admin_url}/admin/v2/{pulsar}
+  REST         {admin_url}/admin/v2/{doors}
   ZooKeeper    {zookeeper}
   data, logs   {data}{note}
   copies       {copies}
@@ -83,6 +83,12 @@ def standalone(
         int,
         typer.Option(min=0, max=65535, help="Port for pulsar-admin, with --pulsar-port; 0: none."),
     ] = 0,
+    kafka_port: Annotated[
+        int,
+        typer.Option(
+            min=0, max=65535, help="Port for clients of Kafka; 0: none. It needs the distribution oncelog_doors."
+        ),
+    ] = 0,
     redis: Annotated[
         str,
         typer.Option(help="Address of a running Redis, redis://HOST:PORT/DB, for idempotency keys of HTTP publishers."),
@@ -116,7 +122,8 @@ def standalone(
         raise typer.Exit(explain(error, Console(stderr=True, highlight=False))) from error
     with _directory(data) as directory:
         sizes = (1, 1) if light else (storage_nodes or STORAGE_NODES, owners or OWNERS)
-        plan = ClusterPlan(directory, *sizes, metadata, port, http_port, redis, light, pulsar_port, pulsar_rest_port)
+        doors = DoorPorts(pulsar_port, pulsar_rest_port, kafka_port)
+        plan = ClusterPlan(directory, *sizes, metadata, port, http_port, redis, light, doors)
         code = _run(plan, output, temporary=data is None)
     raise typer.Exit(code)
 
@@ -156,9 +163,9 @@ def _run(plan: ClusterPlan, output: Output, *, temporary: bool) -> int:
     return failed[0] if failed and code is ExitCode.OK else code
 
 
-def _pulsar(status: ClusterStatus) -> str:
-    lines = f"\n  Pulsar       {status.pulsar_url}" if status.pulsar_url else ""
-    return lines + (f"\n  pulsar-admin {status.pulsar_rest_url}" if status.pulsar_rest_url else "")
+def _doors(status: ClusterStatus) -> str:
+    addresses = {"Pulsar": status.pulsar_url, "pulsar-admin": status.pulsar_rest_url, "Kafka": status.kafka_servers}
+    return "".join(f"\n  {name:12} {address}" for name, address in addresses.items() if address)
 
 
 def _announce(status: ClusterStatus, plan: ClusterPlan, output: Output, *, temporary: bool) -> str:
@@ -174,7 +181,7 @@ def _announce(status: ClusterStatus, plan: ClusterPlan, output: Output, *, tempo
         metadata=plan.metadata_count,
         url=status.url,
         admin_url=status.admin_url,
-        pulsar=_pulsar(status),
+        doors=_doors(status),
         console=status.console_url or "off: ONCELOG_CONSOLE is false",
         zookeeper=status.zookeeper,
         data=plan.data,

@@ -43,6 +43,9 @@ _DETERMINED = {
     "pulsar_tls_address": "use --pulsar-port: with TLS files it serves TLS",
     "pulsar_rest_address": "use --pulsar-rest-port",
     "pulsar_rest_tls_address": "use --pulsar-rest-port: with TLS files it serves TLS",
+    "kafka_address": "use --kafka-port",
+    "kafka_tls_address": "use --kafka-port: with TLS files it serves TLS",
+    "kafka_advertised": "clients of Kafka are told 127.0.0.1 and the port of --kafka-port",
     "advertised_port": "each process has a port of its own, which it advertises",
     "advertised_addresses": "each process has a port of its own, which it advertises",
     "data_directory": "use --data",
@@ -72,7 +75,7 @@ async def check_start(plan: ClusterPlan, given: Mapping[str, str], own: Mapping[
     settings = load(MetadataSettings, own)
     load(TopicOwnerSettings, own)
     storage = load(LogStorageSettings, own)
-    if plan.pulsar_port:
+    if any(plan.doors):
         check_installed(DOORS)
         load(DoorSettings, own)
     check_open_files(resource.getrlimit(resource.RLIMIT_NOFILE)[1])

@@ -1,9 +1,10 @@
 """The status of a standalone cluster, in DIR/standalone.json and for `-o json`.
 
-{"pid", "data", "light", "ready", "url", "admin_url", "console_url", "pulsar_url", "pulsar_rest_url", "zookeeper",
-"processes": [{"name", "role", "pid", "state", "restarts", "serving"}]}; pid is null while a process is down; serving
-has the addresses that the process reported; console_url is empty if the console is off, pulsar_url without a door,
-pulsar_rest_url without one that serves `pulsar-admin`.
+{"pid", "data", "light", "ready", "url", "admin_url", "console_url", "pulsar_url", "pulsar_rest_url", "kafka_servers",
+"zookeeper", "processes": [{"name", "role", "pid", "state", "restarts", "serving"}]}; pid is null while a process is
+down; serving has the addresses that the process reported; console_url is empty if the console is off, pulsar_url
+without a door for clients of Pulsar, pulsar_rest_url without one that serves `pulsar-admin`, kafka_servers without one
+for clients of Kafka.
 """
 
 import contextlib
@@ -69,6 +70,11 @@ class ClusterStatus:
         return next((f"{self._scheme}://{address}" for address in self._addresses(Role.DOOR, self._scheme)), "")
 
     @property
+    def kafka_servers(self) -> str:
+        """host:port, as clients of Kafka take it for `bootstrap.servers`; empty without a door for them."""
+        return ",".join(self._addresses(Role.DOOR, "kafka+ssl" if self.tls else "kafka"))
+
+    @property
     def zookeeper(self) -> str:
         return ",".join(self._addresses(Role.ZOOKEEPER, "address"))
 
@@ -79,6 +85,7 @@ class ClusterStatus:
             "console_url": self.console_url,
             "pulsar_url": self.pulsar_url,
             "pulsar_rest_url": self.pulsar_rest_url,
+            "kafka_servers": self.kafka_servers,
             "zookeeper": self.zookeeper,
         }
         return {"pid": self.pid, "data": self.data, "light": self.light, "ready": self.ready, **addresses} | {

@@ -116,10 +116,9 @@ class Supervisor:
         with self._claims:
             self._zookeeper.port = self._take_port(0)
             children = self._children(processes(self.plan, self._zookeeper.address))
-            if self.plan.pulsar_port:
-                rest_port = self.plan.pulsar_rest_port and self._take_port(self.plan.pulsar_rest_port)
-                port = self._take_port(self.plan.pulsar_port)
-                children.append(plans.door_process(children, port, rest_port, tls=self._tls))
+            if any(self.plan.doors):
+                ports = plans.DoorPorts(*(port and self._take_port(port) for port in self.plan.doors))
+                children.append(plans.door_process(children, ports, tls=self._tls))
             self._name_storage_nodes(children)
             self._rest = plans.rest_address(children)
             try:
@@ -247,7 +246,8 @@ class Supervisor:
             reason = "it is above 65535" if isinstance(error, OverflowError) else _port_fault(error)
             raise InvalidArgument(
                 f"port {port} of {plans.HOST} cannot be used, {reason}: name another one with --port (gRPC), "
-                "--http-port (REST), --pulsar-port or --pulsar-rest-port; the first two may be 0, for any free port",
+                "--http-port (REST), --pulsar-port, --pulsar-rest-port or --kafka-port; the first two may be 0, for "
+                "any free port",
                 field="port",
                 port=port,
             ) from error

@@ -27,9 +27,10 @@ from oncelog.client.network.partition_watch import PartitionWatch
 from oncelog.client.network.session_driver import parted
 from oncelog.client.network.start_position import Place, check_of_all_partitions, check_place, find_index
 from oncelog.client.values.arguments import check_seconds, integer, milliseconds
+from oncelog.client.values.consumer_batch import ConsumerBatch
 from oncelog.client.values.corruption import OnCorrupt, SkippedEntries
 from oncelog.client.values.encrypted import OnEncrypted
-from oncelog.client.values.messages import ConsumerBatch, Message, MessageBatch
+from oncelog.client.values.messages import Message, MessageBatch
 from oncelog.client.values.process import used_after_fork
 from oncelog.client.values.results import AckResult
 from oncelog.core.errors import ConsumerClosed, DeadlineExceeded, InvalidArgument, OncelogError
@@ -41,8 +42,7 @@ from oncelog.core.sdk.partition_results import error_of_partitions
 from oncelog.runtime.forks import when_forked
 
 MESSAGES_MAX = 1_000_000
-#: A negative acknowledgement may delay its message by up to a year.
-DELAY_S_MAX = 365 * 86_400
+DELAY_S_MAX = 365 * 86_400  # a negative acknowledgement may delay its message by up to a year
 
 
 class AsyncConsumer(RunsHandlers):

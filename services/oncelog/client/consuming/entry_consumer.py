@@ -82,6 +82,9 @@ class SubscriptionCalls(Protocol):
     async def consumers(self) -> set[str]:
         """The names of those that are connected. Raises SubscriptionNotFound, and retriable errors."""
 
+    async def paused(self) -> bool:
+        """Raises SubscriptionNotFound, Conflict while the topic has no owner, and retriable errors."""
+
     async def delete(self) -> None:
         """Raises Conflict while consumers are connected, and the same."""
 
@@ -377,6 +380,15 @@ class EntryConsumer:
     def created(self) -> bool:
         """Whether the subscription was created for this consumer. False if that is unknown."""
         return self._driver.core.created
+
+    async def is_paused(self) -> bool:
+        """Whether new messages of the subscription are withheld because of its state of acknowledgements (PIP-299). It
+        costs a request.
+
+        Raises Conflict while the topic has no owner, SubscriptionNotFound, DeadlineExceeded, and the error that ended
+        the consumer."""
+        self._check_open()
+        return await self._calls.paused()
 
     async def unsubscribe(self) -> None:
         """Delete the subscription, if this is its only consumer; then the consumer is closed.

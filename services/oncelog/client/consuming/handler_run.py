@@ -19,7 +19,8 @@ from typing import Protocol
 
 from oncelog.client.consuming.failure_report import COUNTED_EVERY_S, FailureReport
 from oncelog.client.values.arguments import check_seconds, check_takes, check_type, integer
-from oncelog.client.values.messages import ConsumerBatch, Message
+from oncelog.client.values.consumer_batch import ConsumerBatch
+from oncelog.client.values.messages import Message
 from oncelog.client.values.results import AckResult
 from oncelog.client.values.trace_context import handling_span
 from oncelog.core.acks.changes import SubscriptionType

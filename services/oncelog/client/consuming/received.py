@@ -4,7 +4,8 @@ from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 from oncelog.client.consuming.consumed_messages import ConsumedMessages, ReceivedPosition
-from oncelog.client.values.messages import ConsumerBatch, ConsumerDelivery, Message, MessageBatch, Receipt
+from oncelog.client.values.consumer_batch import ConsumerBatch
+from oncelog.client.values.messages import ConsumerDelivery, Message, MessageBatch, Receipt
 from oncelog.core.errors import InvalidArgument
 from oncelog.core.formats.message_id import MessageId
 from oncelog.core.ids import SeekEpoch

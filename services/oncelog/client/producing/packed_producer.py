@@ -47,13 +47,15 @@ class PackedProducer:
         *,
         pending_bytes_max: int,
         wanted: Callable[[], None] | None,
+        create: bool = True,
     ) -> None:
-        """settings: with a client. wanted: see `create_packed_producer`."""
+        """settings: with a client. wanted, create: see `create_packed_producer`."""
         self.topic = str(topic)
         options = ProducerOptions(settings, Compression.NONE, pending_bytes_max, pending_bytes_max, ACCEPT_ALL)
         self._network = network
         self._sender = Sender(topic, options, network)
         self._sender.driver.wanted = self._name_wanted
+        self._sender.driver.creates_topic = create
         self._wanted = wanted
         self._is_open = False
         self._last = NO_SEQUENCE

@@ -45,7 +45,8 @@ class ProducerDriver(SessionDriver[ProducerEvent, ProducerEffect, PublishStream]
     ) -> None:
         super().__init__(topic, network, network.publish_stream, changed=changed)
         # Random, because no other instance may have the same id, in this process or in a copy of its memory.
-        self.core = ProducerSession(settings, crc32c, InstanceId(secrets.token_bytes(INSTANCE_ID_BYTES)))
+        instance_id = settings.instance_id or InstanceId(secrets.token_bytes(INSTANCE_ID_BYTES))
+        self.core = ProducerSession(settings, crc32c, instance_id)
         self.results = PendingResults(str(topic), rules)
         #: {attempt: the open id of its request on its stream}, of the latest attempt only
         self._open_ids: dict[int, int] = {}

@@ -11,9 +11,9 @@ from oncelog.client.reading.read_stream import WINDOW_BYTES, ReadStream
 from oncelog.client.values.corruption import Corruption, OnCorrupt
 from oncelog.client.values.whole_entries import EntryStart, WholeEntry
 from oncelog.core.errors import EntriesLost, OncelogError, ReaderClosed
-from oncelog.core.ids import BEFORE_ALL, EntryId, Position
+from oncelog.core.ids import BEFORE_ALL, EntryId, Position, TopicId
 from oncelog.core.names import TopicName
-from oncelog.rpc.codecs.reader_codec import StartAt, StartEdge, StartMessage, StartTime
+from oncelog.rpc.codecs.reader_codec import StartAt, StartEdge, StartIndex, StartMessage, StartTime
 
 #: A look at one entry: the owner sends at least one, whatever it is permitted.
 _LOOK_BYTES = 1
@@ -66,8 +66,9 @@ class EntryReader:
         if start is StartEdge.LATEST and last is not None:
             await self._begin_with(Position(last.ledger_id, EntryId(last.entry_id + 1)))
             return
-        stream = await self._begin(start if isinstance(start, StartTime) else StartEdge.EARLIEST)
-        if isinstance(start, StartTime):
+        found_by_owner = isinstance(start, StartTime | StartIndex)
+        stream = await self._begin(start if found_by_owner else StartEdge.EARLIEST)
+        if found_by_owner:
             self.before = last if stream.next_position is None else _before(stream.next_position)
 
     async def _begin_with(self, position: Position) -> None:
@@ -158,6 +159,12 @@ class EntryReader:
         finally:
             stream.close(ReaderClosed("the look is over"))
         return None if taken is None or taken[0].entry.position != position else WholeEntry(*taken)
+
+    @property
+    def topic_id(self) -> TopicId:
+        """Of the topic that is read; a topic that is made again under the same name has another. Raises ReaderClosed
+        before `open`."""
+        return self._open_stream.topic_partition.topic_id
 
     @property
     def failure(self) -> OncelogError | None:

@@ -14,8 +14,9 @@ from oncelog.client.consuming.received import Received
 from oncelog.client.network.start_position import Place
 from oncelog.client.sync.wrapper import Wrapper, documented_by
 from oncelog.client.values.arguments import check_takes
+from oncelog.client.values.consumer_batch import ConsumerBatch
 from oncelog.client.values.corruption import SkippedEntries
-from oncelog.client.values.messages import ConsumerBatch, Message
+from oncelog.client.values.messages import Message
 from oncelog.client.values.results import AckResult
 from oncelog.core.errors import ConsumerClosed, InvalidArgument, OncelogError
 

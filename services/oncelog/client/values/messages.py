@@ -4,11 +4,9 @@ A batch is one entry of the log, as one producer sent it. Its values are slices 
 decoded and values copied on access.
 """
 
-from bisect import bisect_right
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import accumulate, chain
-from typing import Any, NamedTuple, TypeVar, overload
+from typing import Any, NamedTuple, TypeVar
 
 from oncelog.client.values.encrypted import EncryptedMessage, OnEncrypted
 from oncelog.client.values.results import TopicPartition
@@ -24,6 +22,7 @@ from oncelog.core.formats.batch import (
 )
 from oncelog.core.formats.columns import (
     Columns,
+    Headers,
     Values,
     encode_event_times,
     encode_keys,
@@ -115,9 +114,11 @@ class MessageBatch:
 
     Attributes:
         values: the messages' values, a sequence of slices of one buffer. A null or encrypted value is empty here.
-        nulls: whether each value is null, or None when no value of the entry is. Clients of Pulsar send such values.
+        nulls: whether each value is null, or None when no value of the entry is. Clients of Kafka and Pulsar send such
+            values.
         encrypted: whether the messages are encrypted; see `Message.value`.
         keys, event_times_ms, properties: one item for each message, or None when no message of the entry has one.
+        headers: of clients of Kafka, see `Message.headers`; None when no message of the entry has one.
         sequence_ids: the messages' sequence ids; a range when they are dense.
         first_index: index in the topic of the first message; the others follow.
         producer_name: None if the topic does not know the name of `producer_id`, see `Message`.
@@ -215,6 +216,10 @@ class MessageBatch:
         return self._cut(self._columns.nulls)
 
     @property
+    def headers(self) -> Sequence[Headers] | None:
+        return self._cut(self._columns.headers)
+
+    @property
     def encrypted(self) -> bool:
         return self._columns.encryption is not None
 
@@ -283,14 +288,14 @@ class MessageBatch:
 
     def payload(self) -> bytes:
         """The columns of these messages, uncompressed: as they are stored, if these are all messages of the entry.
-        Raises InvalidArgument for values that columns cannot hold: null and encrypted ones."""
+        Raises InvalidArgument for what columns cannot hold: null and encrypted values, and headers that are no
+        properties."""
         stored = self._stored
-        if self.encrypted or any(self.nulls or ()):
-            what = "encrypted" if self.encrypted else "null"
-            message = (
-                f"messages {self.first_index} to {self.first_index + self.count - 1} have {what} values of a client"
+        if (found := self.not_in_columns()) is not None:
+            index, what = found
+            raise InvalidArgument(
+                f"message {index} has {what}: it cannot be stored as a message of Oncelog", field="value"
             )
-            raise InvalidArgument(f"{message} of Pulsar: they cannot be stored as messages of Oncelog", field="value")
         if self._whole and stored.batch.payload_format == PayloadFormat.COLUMNS:
             return bytes(expand_columns(stored.batch, payload_of(stored.batch, stored.body)))
         parts = [encode_values(list(self.values))]
@@ -301,6 +306,19 @@ class MessageBatch:
         if self.properties is not None:
             parts.append(encode_properties(self.properties))
         return b"".join(parts)
+
+    def not_in_columns(self) -> tuple[int, str] | None:
+        """(index, what it has) of the first message with something that columns cannot hold; None: there is none."""
+        client = f"of a client of {PayloadFormat(self._stored.batch.payload_format).name.capitalize()}"
+        if self.encrypted:
+            return self.first_index, f"an encrypted value {client}"
+        for number, is_null in enumerate(self.nulls or ()):
+            if is_null:
+                return self.first_index + number, f"a null value {client}"
+        pairs = zip(self.headers or (), self.properties or (), strict=True)
+        unlike = next((number for number, (own, shown) in enumerate(pairs) if len(own) != len(shown)), None)
+        what = f"headers that are not text, or have one key, {client}"
+        return None if unlike is None else (self.first_index + unlike, what)
 
     def copy_values(self) -> tuple[bytes, list[int]]:
         """Copy all values at once: slicing bytes costs half of copying slices of a memoryview."""
@@ -327,8 +345,8 @@ class Message:
     """One message: a view of its batch, which it keeps in memory.
 
     Attributes:
-        value: bytes. Of messages that clients of Pulsar have sent also None, for a null value, and an EncryptedMessage,
-            with on_encrypted="pass".
+        value: bytes. Of messages that clients of Kafka or Pulsar have sent also None, for a null value (a tombstone),
+            and an EncryptedMessage, with on_encrypted="pass".
         message_id: the message's position in the topic, as a MessageId.
         sequence_id: the producer's id of the message.
         producer_id: the number that stands for the producer's name in the topic: stored with the message, and never
@@ -338,7 +356,9 @@ class Message:
             and the same name as long as the topic knows it.
         index: the message's number in its topic: 0, 1, 2 …, without gaps.
         key: bytes, or None.
-        properties: text to text; empty when the message has none.
+        properties: text to text; empty when the message has none. Of a client of Kafka: its headers whose values are
+            text, of several with one key the last one.
+        headers: of a client of Kafka: (key, value) in order, a value is bytes or None; else empty.
         traceparent: the W3C trace context of the span that sent the message, or None; see `create_producer`.
         publish_time_ms: the producer's clock, in ms since 1970 UTC.
         event_time_ms: the time that the producer gave, in ms since 1970 UTC, or None.
@@ -394,6 +414,11 @@ class Message:
     def properties(self) -> Mapping[str, str]:
         properties = self._batch.properties
         return _NO_PROPERTIES if properties is None else properties[self._index]
+
+    @property
+    def headers(self) -> Headers:
+        headers = self._batch.headers
+        return () if headers is None else headers[self._index]
 
     @property
     def batch_checksum(self) -> int:
@@ -457,44 +482,3 @@ def runs_of(messages: Sequence[Message]) -> list[MessageBatch]:
         else:
             runs.append((batch, index, index + 1))
     return [batch if stop - start == batch.count else batch.part(start, stop) for batch, start, stop in runs]
-
-
-class ConsumerBatch(Sequence[Message]):
-    """What `receive_batch` returns: messages in the order of delivery, perhaps of several entries and partitions.
-
-    Attributes:
-        batches: the messages in columns, one MessageBatch for each run of consecutive messages of one entry.
-        values: the messages' values.
-    """
-
-    __slots__ = ("_ends", "batches")
-
-    def __init__(self, batches: Sequence[MessageBatch]) -> None:
-        self.batches = tuple(batches)
-        self._ends = list(accumulate(batch.count for batch in self.batches))
-
-    @property
-    def values(self) -> Sequence[memoryview]:
-        if len(self.batches) == 1:
-            return self.batches[0].values
-        return [value for batch in self.batches for value in batch.values]
-
-    def __len__(self) -> int:
-        return self._ends[-1] if self._ends else 0
-
-    @overload
-    def __getitem__(self, index: int) -> Message: ...
-    @overload
-    def __getitem__(self, index: slice) -> list[Message]: ...
-    def __getitem__(self, index: int | slice) -> Message | list[Message]:
-        if isinstance(index, slice):
-            return [self[each] for each in range(*index.indices(len(self)))]
-        index = range(len(self))[index]
-        at = bisect_right(self._ends, index)
-        return self.batches[at][index - (self._ends[at - 1] if at else 0)]
-
-    def __iter__(self) -> Iterator[Message]:
-        return chain.from_iterable(self.batches)
-
-    def __repr__(self) -> str:
-        return f"ConsumerBatch({len(self)} messages)"

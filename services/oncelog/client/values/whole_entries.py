@@ -4,10 +4,10 @@ from typing import NamedTuple
 
 from oncelog.client.values.messages import StoredBatch
 from oncelog.core.ids import Position
-from oncelog.rpc.codecs.reader_codec import StartEdge, StartTime
+from oncelog.rpc.codecs.reader_codec import StartEdge, StartIndex, StartTime
 
-#: Position: with this entry.
-EntryStart = StartEdge | StartTime | Position
+#: Position: with this entry. StartIndex: with the entry that holds this message.
+EntryStart = StartEdge | StartTime | StartIndex | Position
 
 
 class WholeEntry(NamedTuple):

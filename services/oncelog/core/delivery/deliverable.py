@@ -18,6 +18,7 @@ Sets are compressed bitmaps: the cost of a step depends on entries and ranges, n
 from collections.abc import Iterable
 from dataclasses import dataclass
 from heapq import heappop, heappush
+from itertools import combinations
 
 from pyroaring import BitMap64
 
@@ -246,10 +247,9 @@ class Deliverable:
 
     def check_invariants(self) -> None:
         taken = {"again": self.again, "outstanding": self.outstanding, "delayed": self.delayed, "dead": self.dead}
-        names = list(taken)
-        for i, name in enumerate(names):
-            for other in names[i + 1 :]:
-                if taken[name] & taken[other]:
-                    raise InvariantViolated(f"messages are {name} and {other}: {taken[name] & taken[other]}")
-        if self.waiting & self.again:
+        some = [name for name, bits in taken.items() if bits]
+        for name, other in combinations(some, 2):
+            if not taken[name].isdisjoint(taken[other]):
+                raise InvariantViolated(f"messages are {name} and {other}: {taken[name] & taken[other]}")
+        if not self.waiting.isdisjoint(self.again):
             raise InvariantViolated(f"messages to be delivered wait: {self.waiting & self.again}")

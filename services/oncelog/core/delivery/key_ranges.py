@@ -16,7 +16,7 @@ from oncelog.core.errors import InvalidBatch
 from oncelog.core.formats.batch import BatchHeader, PayloadFormat, payload_of, peek_batch
 from oncelog.core.formats.columns import Column, decode_keys, split_columns
 from oncelog.core.formats.entry import body_of
-from oncelog.core.formats.payload import expand_columns, open_payload
+from oncelog.core.formats.payload import expand_columns, open_payload, open_records
 
 SLOTS = 1 << 16
 POINTS = 100
@@ -46,6 +46,8 @@ def _keys_of(header: BatchHeader, payload: memoryview) -> Sequence[bytes | None]
         if keys is None or ordering is None:
             return keys if ordering is None else ordering
         return [key if order is None else order for key, order in zip(keys, ordering, strict=True)]
+    if header.payload_format == PayloadFormat.KAFKA:
+        return open_records(header, payload).keys
     content = split_columns(expand_columns(header, payload), header.count).get(Column.KEYS)
     return None if content is None else decode_keys(content, header.count)
 

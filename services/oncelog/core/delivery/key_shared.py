@@ -369,7 +369,7 @@ class KeyShared:
     def check_invariants(self) -> None:
         outstanding = BitMap64([index for out in self._out.values() for index in out])
         changed = self._context.deliverable.changed or BitMap64()
-        if (outstanding & self._queued) - changed:
+        if not outstanding.isdisjoint(self._queued) and (outstanding & self._queued) - changed:
             raise InvariantViolated(f"messages are queued and outstanding: {outstanding & self._queued}")
-        if (outstanding | self._queued) - changed != self._known - changed:
+        if not ((outstanding | self._queued) ^ self._known).issubset(changed):
             raise InvariantViolated("a known message is neither queued nor outstanding")

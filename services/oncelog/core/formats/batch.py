@@ -9,8 +9,9 @@ Layout, little-endian, 64 bytes of header (offset, size, field):
      4 4 CRC32C of the rest 32 8 last sequence id     60 4 flags
 
 Then the id deltas, one varint for each message but the first: (id - previous id - 1); only when there are holes. Then
-the payload (see `columns` and `compression`; for a message in chunks, `chunks`; for an entry of a client of Pulsar,
-`pulsar`). The owner checks the payload before it stores the batch (see `batch_check`); storage nodes never look inside.
+the payload (see `columns` and `compression`; for a message in chunks, `chunks`; for what a client of Kafka or Pulsar
+has packed, `kafka` and `pulsar`). The owner checks the payload before it stores the batch (see `batch_check`); storage
+nodes never look inside.
 
 Flag UNIT 1: the header does not say which ids the messages have, only that `first` is the lowest and `last` the highest
 id that the batch is known by. It is stored as a whole, or not at all. It has no id deltas, and only entries of clients
@@ -63,19 +64,23 @@ def checksum_as_of(data: Buffer, *, generation: int, publish_time_ms: int, check
 
 class PayloadFormat(IntEnum):
     """Of the payload: columns; a part of the value of one message; the columns of one message whose value is in such
-    chunks (see `chunks`); or an entry of a client of Pulsar, as it came (see `pulsar`). 4 is kept free."""
+    chunks (see `chunks`); or as it came, a record batch of a client of Kafka (see `kafka`), or an entry of a client of
+    Pulsar (see `pulsar`)."""
 
     COLUMNS = 1
     CHUNK = 2
     CHUNKED = 3
+    KAFKA = 4
     PULSAR = 5
 
 
 _PAYLOAD_FORMATS = frozenset(PayloadFormat)
 #: A part of a message, and the message that names its parts.
 IN_CHUNKS = frozenset((PayloadFormat.CHUNK, PayloadFormat.CHUNKED))
-#: The version of processes (`core.process_version`) that reads and writes PULSAR.
-PULSAR_VERSION = 9
+#: What clients of other protocols have packed. They have compressed it, too.
+AS_IT_CAME = frozenset((PayloadFormat.KAFKA, PayloadFormat.PULSAR))
+#: The version of processes (`core.process_version`) that reads and writes AS_IT_CAME.
+AS_IT_CAME_VERSION = 9
 _UNIT = 1
 
 
@@ -217,8 +222,8 @@ def peek_batch(data: Buffer) -> BatchHeader:
         raise _unknown(payload_format, flags)
     if payload_format in IN_CHUNKS and (count != 1 or compression):
         raise InvalidBatch("a message in chunks is a batch of its own, and not compressed", field="batch")
-    if payload_format == PayloadFormat.PULSAR and compression:
-        raise InvalidBatch("an entry of a client of Pulsar is compressed by the client, not again", field="compression")
+    if compression and payload_format in AS_IT_CAME:
+        raise InvalidBatch("an entry of a gateway's client is compressed by the client, not again", field="compression")
     if flags:
         _check_unit(payload_format, first, last, count, ids_bytes)
     else:

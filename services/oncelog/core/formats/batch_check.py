@@ -10,6 +10,8 @@ Rules
   `raw_bytes_max`. The result is discarded: the bytes are stored as received.
 - An entry of a client of Pulsar is read whole (`pulsar`), at most to EXPANSION_MAX times `raw_bytes_max`. Its header
   must say what the entry says, and the entry must name the producer of its session (hazard entry-of-another-producer).
+- The same of a record batch of a client of Kafka (`kafka`): each record is read (hazard record-batch-that-lies). The
+  ids must be those of its epoch and sequence, if the session is of its producer id.
 - A chunk needs an offset and bytes, a message in chunks must name some and have no value of its own. Whether these are
   its chunks, `core.publishing.uploads` knows. If it has the metadata of a client of Pulsar, that must be its own.
 - Every contradiction is InvalidBatch or MessageTooLarge, raised before anything is appended.
@@ -23,7 +25,9 @@ from typing import NamedTuple
 
 from oncelog.core.errors import CompressionUnavailable, InvalidBatch, MessageTooLarge
 from oncelog.core.format_errors import UnknownFormat
+from oncelog.core.formats import kafka
 from oncelog.core.formats.batch import (
+    AS_IT_CAME,
     HEADER_BYTES,
     BatchHeader,
     Buffer,
@@ -38,13 +42,16 @@ from oncelog.core.formats.batch import (
 from oncelog.core.formats.chunks import decode_chunk, decode_chunk_names
 from oncelog.core.formats.columns import LENGTH_BYTES, NONE_LENGTH, Column, split_columns, split_lengths
 from oncelog.core.formats.compression import Compression
+from oncelog.core.formats.epoched_ids import is_numbered
+from oncelog.core.formats.kafka import expands_beyond, open_batch
 from oncelog.core.formats.origin import unpack_origin
-from oncelog.core.formats.payload import expand_columns, require_header
+from oncelog.core.formats.payload import expand_columns, require_count, require_header
 from oncelog.core.formats.pulsar import EXPANSION_MAX, RAW_BYTES_MAX, claimed_bytes, open_entry, open_metadata
+from oncelog.core.names import KAFKA
 
 #: Bytes of one event time.
 _TIME_BYTES = 8
-#: A larger entry of a client of Pulsar is checked while other tasks run.
+#: A larger entry of a gateway's client is checked while other tasks run.
 LONG_CHECK_BYTES = 64 * 1024
 _PAYLOAD_FORMAT_AT = 3
 _KEY_LENGTH = Struct("<H")
@@ -80,6 +87,9 @@ def check_batch(
     if header.payload_format == PayloadFormat.PULSAR:
         _check_pulsar(header, data, checksum, limits, producer_name)
         return header
+    if header.payload_format == PayloadFormat.KAFKA:
+        _check_kafka(header, data, checksum, limits, producer_name)
+        return header
     if header.count * LENGTH_BYTES > header.payload_raw_bytes:
         message = f"a payload of {header.payload_raw_bytes} bytes cannot hold {header.count} messages"
         raise InvalidBatch(message, field="count")
@@ -93,9 +103,9 @@ def unpacks(header: BatchHeader) -> bool:
 
 
 def takes_long(data: Buffer) -> bool:
-    """Whether the check of a batch must not hold other tasks up: of a large entry of a client of Pulsar, each message
-    is read. A small one may be compressed, and say that it is large."""
-    if len(data) <= HEADER_BYTES or data[_PAYLOAD_FORMAT_AT] != PayloadFormat.PULSAR:
+    """Whether the check of a batch must not hold other tasks up: of a large entry of a gateway's client, each message
+    is read. A small one may be compressed: one of Pulsar says how large it is, one of Kafka is tried."""
+    if len(data) <= HEADER_BYTES or data[_PAYLOAD_FORMAT_AT] not in AS_IT_CAME:
         return False
     if len(data) > LONG_CHECK_BYTES:
         return True
@@ -103,7 +113,10 @@ def takes_long(data: Buffer) -> bool:
         header = peek_batch(data)
     except (InvalidBatch, UnknownFormat):
         return False
-    return claimed_bytes(payload_of(header, data)) > LONG_CHECK_BYTES
+    payload = payload_of(header, data)
+    if header.payload_format == PayloadFormat.KAFKA:
+        return expands_beyond(payload, LONG_CHECK_BYTES)
+    return claimed_bytes(payload) > LONG_CHECK_BYTES
 
 
 def _check_pulsar(
@@ -119,6 +132,29 @@ def _check_pulsar(
     if not header.unit and list(decode_ids(header, deltas_of(header, data))) != list(messages.ids or ()):
         raise InvalidBatch("the ids of the batch and of the messages in its entry differ", field="sequence_ids")
     _check_producer(messages.producer_name, producer_name)
+
+
+def _check_kafka(
+    header: BatchHeader, data: Buffer, checksum: Checksum, limits: BatchLimits, producer_name: str | None
+) -> None:
+    raw_bytes_max = min(kafka.EXPANSION_MAX * limits.raw_bytes_max, kafka.RAW_BYTES_MAX)
+    try:
+        head = open_batch(payload_of(header, data), raw_bytes_max=raw_bytes_max, checksum=checksum).head
+    except CompressionUnavailable as error:
+        raise InvalidBatch(error.message, field="compression") from error
+    require_count(header, head)
+    number = None if producer_name is None else producer_name.removeprefix(KAFKA)
+    if producer_name is None or number == producer_name or not (number or "").isdecimal():
+        return
+    if number != str(head.producer_id):
+        message = f"the record batch is of producer id {head.producer_id}, and its session is of {producer_name!r}"
+        raise InvalidBatch(message, field="producer_name")
+    if not is_numbered(header.first, epoch=head.producer_epoch, sequence=head.base_sequence) or not header.dense:
+        message = (
+            f"the ids of the batch, {header.first}..{header.last}, are not those of epoch {head.producer_epoch}, "
+            f"sequence {head.base_sequence} of the record batch in it"
+        )
+        raise InvalidBatch(message, field="sequence_ids")
 
 
 def check_payload(header: BatchHeader, payload: Buffer, *, producer_name: str | None = None) -> None:

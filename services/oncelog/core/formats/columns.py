@@ -109,6 +109,10 @@ class Values(Sequence[memoryview]):
         return [data[a - base : b - base] for a, b in pairwise(offsets)]
 
 
+#: Of one message of a client of Kafka: keys and values, None: null, in order. A key may be there more than once.
+Headers = tuple[tuple[str, bytes | None], ...]
+
+
 class Columns(NamedTuple):
     """One decoded payload. A column that is absent is None; all that are there have the batch's count of items."""
 
@@ -124,6 +128,8 @@ class Columns(NamedTuple):
     ids: Sequence[int] | None = None
     #: of the whole batch, whose values are empty here
     encryption: Encryption | None = None
+    #: of clients of Kafka; `properties` has those that are text
+    headers: Sequence[Headers] | None = None
 
 
 def pack_values(values: Sequence[Buffer], start: int, *, bytes_max: int, count_hint: int) -> tuple[bytes, int]:

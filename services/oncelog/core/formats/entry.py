@@ -21,7 +21,14 @@ from typing import NamedTuple
 
 from oncelog.core.errors import CorruptEntry
 from oncelog.core.format_errors import UnknownFormat
-from oncelog.core.formats.batch import PULSAR_VERSION, Buffer, Checksum, PayloadFormat, checksum_of
+from oncelog.core.formats.batch import (
+    AS_IT_CAME,
+    AS_IT_CAME_VERSION,
+    Buffer,
+    Checksum,
+    PayloadFormat,
+    checksum_of,
+)
 from oncelog.core.ids import (
     INSTANCE_ID_BYTES,
     NO_INSTANCE,
@@ -167,12 +174,13 @@ def body_of(data: Buffer) -> memoryview:
 def check_reader(data: Buffer, version: int) -> None:
     """data: an entry of messages, for a client of this version. Raises UnknownFormat for one that the client cannot
     read: it would take the entry for damage (hazard format-of-a-later-version)."""
-    if version < PULSAR_VERSION and body_of(data)[_PAYLOAD_FORMAT_AT] == PayloadFormat.PULSAR:
+    if version < AS_IT_CAME_VERSION and (found := body_of(data)[_PAYLOAD_FORMAT_AT]) in AS_IT_CAME:
+        client = PayloadFormat(found).name.capitalize()
         message = (
-            f"entry {peek_header(data).position} has messages of a client of Pulsar (payload format "
-            f"{PayloadFormat.PULSAR}), which this program cannot read: upgrade it to version {PULSAR_VERSION} or later"
+            f"entry {peek_header(data).position} has messages of a client of {client} (payload format {found}), which "
+            f"this program cannot read: upgrade it to version {AS_IT_CAME_VERSION} or later"
         )
-        raise UnknownFormat(message, payload_format=PayloadFormat.PULSAR)
+        raise UnknownFormat(message, payload_format=found)
 
 
 def producer_id_of(data: Buffer) -> ProducerId:
@@ -238,10 +246,15 @@ def instance_from_bytes(data: bytes) -> InstanceId:
 
 
 class SequenceMode(IntEnum):
-    """MONOTONIC: application-chosen ids with holes; CONTIGUOUS: +1 each."""
+    """MONOTONIC: application-chosen ids with holes; CONTIGUOUS: +1 each; EPOCHED: +1 each within an epoch, and a higher
+    epoch begins at its number 0 (see `epoched_ids`)."""
 
     MONOTONIC = 1
     CONTIGUOUS = 2
+    EPOCHED = 3
+
+
+_MODES = frozenset(SequenceMode)
 
 
 class ProducerOpened(NamedTuple):
@@ -302,7 +315,7 @@ def decode_opened(body: Buffer) -> ProducerOpened:
     end = end_of_lifetime = end_of_role + (_LIFETIME.size if leased else 0)
     if located and len(body) > end:
         end += 1 + body[end]
-    if len(body) != end or (located and end == end_of_lifetime) or mode not in (1, 2):
+    if len(body) != end or (located and end == end_of_lifetime) or mode not in _MODES:
         raise CorruptEntry("a ProducerOpened body contradicts its lengths or mode")
     try:
         name = bytes(body[_OPENED.size : end_of_name]).decode()

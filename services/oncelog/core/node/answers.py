@@ -17,7 +17,6 @@ Rules
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 from typing import NamedTuple, assert_never
 
 from oncelog.core.errors import InvariantViolated
@@ -176,7 +175,8 @@ class StorageAnswers:
         if lsn > self.lsn:
             raise InvariantViolated(f"the journal synced record {lsn}, but only {self.lsn} were handed to it")
         self.synced = max(self.synced, lsn)
-        waiting, answers = self._waiting, list[Answer]()
+        waiting = self._waiting
+        answers: list[Answer] = []
         while waiting and waiting[0].lsn <= self.synced:
             settled = waiting.popleft()
             for entry_id in settled.fresh:
@@ -235,11 +235,15 @@ class StorageAnswers:
         """Raises InvariantViolated if this machine contradicts itself."""
         if not self._waiting:
             return
-        if any(before.lsn > after.lsn for before, after in pairwise(self._waiting)):
-            raise InvariantViolated("answers wait out of order")
+        before, fresh = self._waiting[0].lsn, 0
+        pending: dict[int, int] = {}
+        for lsn, ledger, entry_ids, _ in self._waiting:
+            if lsn < before:
+                raise InvariantViolated("answers wait out of order")
+            before = lsn
+            fresh += len(entry_ids)
+            pending[id(ledger)] = len(ledger.pending)
         if not self.synced < self._waiting[0].lsn <= self._waiting[-1].lsn <= self.lsn:
             raise InvariantViolated("an answer waits for a record that is already synced, or was never written")
-        fresh = sum(len(waiting.fresh) for waiting in self._waiting)
-        ledgers = {id(waiting.ledger): waiting.ledger for waiting in self._waiting}
-        if fresh != sum(len(ledger.pending) for ledger in ledgers.values()):
+        if fresh != sum(pending.values()):
             raise InvariantViolated("an entry is pending, but no answer waits for it")

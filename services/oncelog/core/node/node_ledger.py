@@ -210,16 +210,19 @@ class StorageLedger:
     ) -> StoreResult:  # fmt: skip
         """Check each entry by itself, and append to `records`, from `lsn` on, what must be written."""
         ledger_id, pending = self.ledger_id, self.pending
-        result = StoreResult([], [], True, [], [])
+        held: list[EntryId] = []
+        fresh: list[EntryId] = []
+        corrupt: list[EntryId] = []
+        conflicting: list[EntryId] = []
         synced = True
         for header, data in entries:
             entry_id = header.entry_id
             crc = verified_crc(header, data, checksum)
             if crc is None:
-                result.corrupt.append(entry_id)
+                corrupt.append(entry_id)
                 continue
             if not self.is_of(header.topic_id):
-                result.conflicting.append(entry_id)  # the ledger id was given twice (hazard ledger-id-given-twice)
+                conflicting.append(entry_id)  # the ledger id was given twice (hazard ledger-id-given-twice)
                 continue
             first = pending.get(entry_id)
             if first is not None:
@@ -227,15 +230,15 @@ class StorageLedger:
             elif entry_id not in self.damaged and index.contains(ledger_id, entry_id):
                 first = index.entry_crc(ledger_id, entry_id)
             if first is None:
-                records.append(JournalRecord(lsn + len(result.fresh), kind, ledger_id, entry_id, data))
+                records.append(JournalRecord(lsn + len(fresh), kind, ledger_id, entry_id, data))
                 pending[entry_id] = crc
-                result.fresh.append(entry_id)
+                fresh.append(entry_id)
                 self.note_stored(header)
             elif first != crc:
-                result.conflicting.append(entry_id)
+                conflicting.append(entry_id)
                 continue
-            result.held.append(entry_id)
-        return result._replace(synced=synced and not result.fresh)
+            held.append(entry_id)
+        return StoreResult(held, fresh, synced and not fresh, corrupt, conflicting)
 
 
 def verified_crc(header: EntryHeader, data: Buffer, checksum: Checksum) -> int | None:

@@ -309,10 +309,10 @@ class DedupState:
         self.producers.check_invariants()
         for pid, producer in self.producers.items():
             mark = producer.recent_floor
-            for recent in producer.recent_batches:
-                if not mark < recent.first <= recent.last:
-                    raise InvariantViolated(f"recent batches of producer {pid} do not ascend at {recent.first}")
-                mark = recent.last
+            for first, last in producer.recent_batches.spans():
+                if not mark < first <= last:
+                    raise InvariantViolated(f"recent batches of producer {pid} do not ascend at {first}")
+                mark = last
             if mark != producer.persisted:
                 raise InvariantViolated(
                     f"producer {pid}: persisted mark {producer.persisted}, last batch ends at {mark}"

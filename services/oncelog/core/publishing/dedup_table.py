@@ -5,12 +5,15 @@ the ledger and is not durable yet: accepted marks, in-flight batches, in-flight 
 upper layer, and the durable state remains (Pulsar #5218 advanced its mark before the write and lost the retry). Entries
 become durable in log order, so the upper layer drains from its front.
 
-    first > accepted mark          new (contiguous: exactly the next id, else SequenceGap)
+    first > accepted mark          new (contiguous: exactly the next id, else SequenceGap; epoched: the next id, or the
+                                   first one of a higher epoch)
     an id that is in a batch       duplicate, or joins that batch's write in flight
-    an id below recent_floor       contiguous: duplicate, position unknown; monotonic: below the mark, not verified
+    an id below recent_floor       contiguous: duplicate, position unknown; monotonic: below the mark, not verified;
+                                   epoched: a duplicate in the epoch of the mark, stale in an older one, which may have
+                                   ended before that id (hazard copy-of-an-older-epoch)
     an id between, never stored    stale. A check by ranges would call it a duplicate and lose it. Only this message is
-                                   refused; the whole batch when the producer is contiguous, or when the batch has no
-                                   duplicate and no new message
+                                   refused; the whole batch when the producer is contiguous or epoched, or when the
+                                   batch has no duplicate and no new message
     a known prefix, then new ids   stored verbatim with skip_first = the prefix's length, which includes stale ids
 
 A unit (see `core.formats.batch`) is judged as a whole, and never cut (hazard batches-of-keys):
@@ -22,8 +25,7 @@ A unit (see `core.formats.batch`) is judged as a whole, and never cut (hazard ba
     else                           stale: refused. An id of another batch that lies within a recent unit is not verified
 """
 
-from bisect import bisect_left, bisect_right
-from collections.abc import Sequence
+from bisect import bisect_right
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -39,13 +41,14 @@ from oncelog.core.errors import (
 )
 from oncelog.core.formats.batch import BatchHeader, Buffer, decode_ids
 from oncelog.core.formats.entry import EntryHeader, ProducerOpened, SequenceMode
+from oncelog.core.formats.epoched_ids import begins_epoch, epoch_of
 from oncelog.core.formats.outcome import RESULT_RANGES_MAX, ResultKind, ResultRange, refuses
 from oncelog.core.formats.producers_aged import ProducersAged
 from oncelog.core.ids import BEFORE_ALL, NO_SEQUENCE, NOT_DEDUPLICATED, Generation, Position, ProducerId, SequenceId
 from oncelog.core.names import is_reserved
 from oncelog.core.publishing.dedup_state import DedupState, highest_unnamed, recent_batch_of
 from oncelog.core.publishing.producer_state import ProducerState
-from oncelog.core.publishing.recent_batches import RecentBatch, ids_of_batch
+from oncelog.core.publishing.recent_batches import NeedIds, RecentBatch, locate
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,16 +76,12 @@ class Refused:
 
 
 @dataclass(frozen=True, slots=True)
-class NeedIds:
-    """The check needs ids of a batch with holes, which only its entry holds: read it, `learn_deltas`, check again."""
-
-    position: Position
-
-
-@dataclass(frozen=True, slots=True)
 class Wait:
     """The verdict depends on a grant that is not durable yet: check again when it is."""
 
+
+#: Looked up once, because each batch is compared with them.
+_MONOTONIC, _EPOCHED = SequenceMode.MONOTONIC, SequenceMode.EPOCHED
 
 BatchVerdict = Accept | NothingNew | Refused | NeedIds | Wait
 ACCEPT = Accept()
@@ -212,16 +211,19 @@ class DedupTable:
         if batch.generation != generation or not durable:
             return self._check_generation(batch, generation, durable)
         producer = self.state.producers[pid]
-        contiguous = producer.mode is SequenceMode.CONTIGUOUS
-        if contiguous and not batch.dense:
-            return Refused(
-                InvalidBatch("the ids of a contiguous producer's batch must have no holes", field="sequence_ids")
-            )
+        mode = producer.mode
+        gapless = mode is not _MONOTONIC
+        if gapless and (not batch.dense or (mode is _EPOCHED and epoch_of(batch.first) != epoch_of(batch.last))):
+            return Refused(_with_holes(mode, batch))
         accepted = self.accepted_of(pid)
         if not self.dedup_enabled and not is_reserved(producer.name):
             return ACCEPT
         if batch.first > accepted:
-            if contiguous and batch.first != accepted + 1:
+            if (
+                gapless
+                and batch.first != accepted + 1
+                and not (mode is _EPOCHED and begins_epoch(batch.first, accepted))
+            ):
                 return Refused(
                     SequenceGap(
                         f"expected sequence id {accepted + 1}, got {batch.first}: resend from id {accepted + 1}",
@@ -268,8 +270,9 @@ class DedupTable:
             return located
         if refuses(located):
             nothing_else = len(located) == 1 and split == batch.count
-            if nothing_else or producer.mode is SequenceMode.CONTIGUOUS or len(located) > RESULT_RANGES_MAX:
-                return Refused(_stale(batch, accepted, whole=nothing_else))
+            if nothing_else or producer.mode is not _MONOTONIC or len(located) > RESULT_RANGES_MAX:
+                whole = nothing_else or producer.mode is _EPOCHED
+                return Refused(_stale(batch, accepted, whole=whole, mode=producer.mode))
             pending = self._pending.get(producer.producer_id)
             if pending is not None:
                 # A message that is stale because of an in-flight write is answered when that write is durable.
@@ -383,7 +386,18 @@ class DedupTable:
                     raise InvariantViolated(f"producer {pid}: batch at {recent.position} is durable and in flight")
 
 
-def _stale(batch: BatchHeader, accepted: SequenceId, *, whole: bool) -> StaleSequence:
+def _with_holes(mode: SequenceMode, batch: BatchHeader) -> InvalidBatch:
+    """Of a batch that cannot be of a producer whose ids have no gaps."""
+    if batch.dense:
+        message = f"sequence ids {batch.first}..{batch.last} of one batch are of two epochs"
+        return InvalidBatch(message, field="sequence_ids")
+    producer = "an epoched" if mode is _EPOCHED else "a contiguous"
+    return InvalidBatch(f"the ids of {producer} producer's batch must have no holes", field="sequence_ids")
+
+
+def _stale(
+    batch: BatchHeader, accepted: SequenceId, *, whole: bool, mode: SequenceMode = SequenceMode.MONOTONIC
+) -> StaleSequence:
     below = f"below {accepted}, the highest id of this producer"
     if batch.unit:
         message = (
@@ -391,98 +405,14 @@ def _stale(batch: BatchHeader, accepted: SequenceId, *, whole: bool) -> StaleSeq
             "The batch can only be stored as a whole, and no such batch is remembered: send its messages again with "
             f"ids above {accepted}"
         )
+    elif mode is _EPOCHED and epoch_of(batch.first) < epoch_of(accepted):
+        message = (
+            f"the batch is of epoch {epoch_of(batch.first)}, the producer has gone on to epoch {epoch_of(accepted)}, "
+            "and no such batch is remembered: only its client knows which records it has sent again since"
+        )
     elif batch.first == batch.last:
         message = f"sequence id {batch.first} is {below}, and was never stored: use an id above {accepted}"
     else:
         which = f"{'all' if whole else 'some'} of the sequence ids {batch.first}..{batch.last}"
         message = f"{which} are {below}, and were never stored: use ids above {accepted}"
     return StaleSequence(message, high_water=accepted)
-
-
-def locate(
-    ids: Sequence[int], recent_batches: Sequence[RecentBatch], *, floor: SequenceId, mode: SequenceMode
-) -> tuple[ResultRange, ...] | NeedIds:
-    """Find each id (ascending) in the recent batches (ascending). Ids that were never stored are stale.
-
-    Ids at or below `floor` are older than the recent batches: exact duplicates for a contiguous producer, not verified
-    for a monotonic one.
-    """
-    ranges: list[ResultRange] = []
-    i = bisect_right(ids, floor)
-    if i:
-        kind = ResultKind.DUPLICATE if mode is SequenceMode.CONTIGUOUS else ResultKind.BELOW_MARK
-        ranges.append(ResultRange(kind, i, None, 0))
-    while i < len(ids):
-        at = bisect_left(recent_batches, ids[i], key=lambda recent: recent.last)
-        begin = bisect_left(ids, recent_batches[at].first, i) if at < len(recent_batches) else len(ids)
-        if begin > i:
-            ranges.append(_stale_range(begin - i))
-        else:
-            begin = bisect_right(ids, recent_batches[at].last, i)
-            found = _ranges_in(ids[i:begin], recent_batches[at])
-            if isinstance(found, NeedIds):
-                return found
-            ranges += found
-        i = begin
-    return _merged(ranges)
-
-
-def _stale_range(count: int) -> ResultRange:
-    return ResultRange(ResultKind.STALE_SEQUENCE, count, None, 0)
-
-
-def _merged(ranges: list[ResultRange]) -> tuple[ResultRange, ...]:
-    """Join adjacent stale ranges."""
-    merged: list[ResultRange] = []
-    for range_ in ranges:
-        if merged and merged[-1].kind is range_.kind is ResultKind.STALE_SEQUENCE:
-            merged[-1] = _stale_range(merged[-1].count + range_.count)
-        else:
-            merged.append(range_)
-    return tuple(merged)
-
-
-def _ranges_in(ids: Sequence[int], recent: RecentBatch) -> list[ResultRange] | NeedIds:
-    """The results of ids within the batch's span; ids in its holes are stale. Which ids a unit has is not known."""
-    if recent.unit:
-        return [ResultRange(ResultKind.BELOW_MARK, len(ids), None, 0)]
-    if recent.dense:
-        if isinstance(ids, range):
-            return _ranges_of(range(ids[0] - recent.first, ids[-1] - recent.first + 1), recent)
-        return _ranges_of([i - recent.first for i in ids], recent)
-    if recent.deltas is None:
-        return NeedIds(recent.position)
-    stored = ids_of_batch(recent)
-    if len(ids) > recent.count:
-        # Bounded also for a hostile count: only the ids of the stored batch are looked up.
-        positions = [(bisect_left(ids, each), index) for index, each in enumerate(stored)]
-        found = [(at, index) for at, index in positions if at < len(ids) and ids[at] == stored[index]]
-        return _ranges_between(len(ids), found, recent)
-    indexes = [bisect_left(stored, i) for i in ids]
-    found = [(at, index) for at, index in enumerate(indexes) if index < len(stored) and stored[index] == ids[at]]
-    return _ranges_of(indexes, recent) if len(found) == len(ids) else _ranges_between(len(ids), found, recent)
-
-
-def _ranges_between(count: int, found: Sequence[tuple[int, int]], recent: RecentBatch) -> list[ResultRange]:
-    """Results of `count` ids. found: (index among the ids, index in the batch) of those that are in the batch."""
-    ranges: list[ResultRange] = []
-    done = 0
-    for at, index in found:
-        if at > done:
-            ranges.append(_stale_range(at - done))
-        last = ranges[-1] if ranges else None
-        if last is not None and last.kind is ResultKind.DUPLICATE and last.offset + last.count == recent.offset + index:
-            ranges[-1] = last._replace(count=last.count + 1)
-        else:
-            ranges.append(ResultRange(ResultKind.DUPLICATE, 1, recent.position, recent.offset + index))
-        done = at + 1
-    if done < count:
-        ranges.append(_stale_range(count - done))
-    return ranges
-
-
-def _ranges_of(indexes: Sequence[int], recent: RecentBatch) -> list[ResultRange]:
-    """One range for each sequence of consecutive indexes; every id is in the batch."""
-    if indexes[-1] - indexes[0] == len(indexes) - 1:
-        return [ResultRange(ResultKind.DUPLICATE, len(indexes), recent.position, recent.offset + indexes[0])]
-    return _ranges_between(len(indexes), list(enumerate(indexes)), recent)

@@ -31,8 +31,8 @@ from oncelog.core.formats.entry import EntryHeader, SequenceMode, body_of, peek_
 from oncelog.core.formats.outcome import ResultKind
 from oncelog.core.formats.payload import open_payload
 from oncelog.core.ids import NO_SEQUENCE, Position, ProducerId, SequenceId
-from oncelog.core.publishing.dedup_table import DedupTable, KnownIds, NeedIds, locate
-from oncelog.core.publishing.recent_batches import RecentBatch
+from oncelog.core.publishing.dedup_table import DedupTable, KnownIds
+from oncelog.core.publishing.recent_batches import NeedIds, RecentBatch, locate
 
 
 class FoundState(StrEnum):
@@ -95,7 +95,7 @@ def find(table: DedupTable, name: str, sequence_id: SequenceId) -> Found:
     if isinstance(located, NeedIds):
         return _in_batch(found, sequence_id, next(each for each in known.batches if each.position == located.position))
     (result,) = located
-    if result.kind is ResultKind.STALE_SEQUENCE:
+    if result.kind is ResultKind.STALE_SEQUENCE and sequence_id > known.floor:
         return replace(found, state=FoundState.NEVER_STORED)
     if result.position is None:
         return replace(found, state=FoundState.OLDER_THAN_REMEMBERED)

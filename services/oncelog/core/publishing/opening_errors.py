@@ -41,4 +41,6 @@ def busy(name: str | None) -> ProducerBusy:
 
 def mode_mismatch(name: str | None, mode: SequenceMode) -> ModeMismatch:
     own = mode.name.lower()
+    if mode is SequenceMode.EPOCHED:
+        return ModeMismatch(f"producer {name!r} is {own}, which only gateways open: use another name")
     return ModeMismatch(f"producer {name!r} is {own}: open it with sequence_mode={own!r}, or use another name")

@@ -3,7 +3,8 @@
     by name          an entry of the log grants the next generation; the answer follows when that entry is durable
     by a new name    a producer id is allocated first, from blocks that never repeat an id
     resume, present  the same instance continues, if its generation is still the current one
-    a token          the client of a gateway continues in a new session, or is a new instance (`client_order`)
+    a token          the client of a gateway continues in a new session, or is a new instance (`client_order`); so
+                     does one without a token that has the same instance id at each gateway
     a repeat         by the instance that holds the current generation: the same grant, with a new session
     a lease          the same without a session: a new producer, the next generation, or, for who proves the current
                      one, a longer life (`expiry`). A repeat whose generation was fenced since gets the next one
@@ -26,7 +27,6 @@ from oncelog.core.errors import (
 )
 from oncelog.core.formats.entry import ProducerOpened
 from oncelog.core.formats.opening import (
-    ClientToken,
     GatewayClient,
     Granted,
     Lease,
@@ -178,16 +178,16 @@ class Openings:
 
     # --- clients of gateways ------------------------------------------------------------------------------------------
 
-    def _come_back(self, opening: Opening, pid: ProducerId, token: ClientToken) -> OncelogError | None:
-        """A client presents the token of this producer. Returns why it is refused; None: it is answered, or waits."""
+    def _come_back(self, opening: Opening, pid: ProducerId, granted: Generation) -> OncelogError | None:
+        """A client proves that it was granted this generation. Returns why it is refused; None: answered, or waits."""
         event = opening.event
         if (foreign := self.rules.foreign(event, pid)) is not None:
             return foreign
         current, durable = self.table.generation_of(pid)
         if not durable:
             return None
-        if token.generation < current:
-            return self.rules.fenced(pid, token.generation, current)
+        if granted < current:
+            return self.rules.fenced(pid, granted, current)
         if (late := self.rules.late(event, pid)) is not None:
             return late
         if self.table.mode_of(pid) is not event.mode:
@@ -238,7 +238,7 @@ class Openings:
                 self._step.reads_ownership = True
                 return None
             if pid is not None and verdict not in (TokenVerdict.NEWER, TokenVerdict.OF_ANOTHER):
-                return self._come_back(opening, pid, token)
+                return self._come_back(opening, pid, token.generation)
         if pid is None:
             return self._bind(opening)
         self.ids.left(opening)
@@ -247,8 +247,8 @@ class Openings:
         if self.table.mode_of(pid) is not event.mode:
             return opening_errors.mode_mismatch(event.name, self.table.mode_of(pid))
         if self.rules.holds(event, pid):
-            if (late := self.rules.late(event, pid)) is not None:
-                return late
+            if event.client is not None:  # another gateway may have opened it, and sent batches
+                return self._come_back(opening, pid, self.table.generation_of(pid)[0])
             # A durable grant means that no older batch is in flight, and this generation has sent none.
             self._go_on(event, pid, final=self.table.settled(pid))
             return None

@@ -10,11 +10,12 @@ pass over its bytes.
     None     unknown, which is not equal: the stored batch is forgotten, has other ids than the repeated one, was stored
              in part, or one of the two is compressed (equal content may be compressed to different bytes, as by
              another version of the library: a difference would be a false alarm, so nothing is concluded) or in
-             chunks (a retry names other chunks). Also where bytes of a client of Pulsar differ: it may write the
-             properties of a message in another order (hazard other-order-of-properties)
+             chunks (a retry names other chunks). Also where bytes of a gateway's client differ: one of Pulsar may
+             write the properties of a message in another order (hazard other-order-of-properties), one of Kafka may
+             compress again
 """
 
-from oncelog.core.formats.batch import IN_CHUNKS, BatchHeader, Buffer, Checksum, PayloadFormat, checksum_as_of
+from oncelog.core.formats.batch import AS_IT_CAME, IN_CHUNKS, BatchHeader, Buffer, Checksum, checksum_as_of
 from oncelog.core.formats.compression import Compression
 from oncelog.core.formats.outcome import Outcome, ResultKind
 from oncelog.core.publishing.dedup_table import DedupTable
@@ -43,6 +44,6 @@ def content_differs(recent: RecentBatch | None, batch: BatchHeader, data: Buffer
     repeated = checksum_as_of(
         data, generation=recent.generation, publish_time_ms=recent.publish_time_ms, checksum=checksum
     )
-    if repeated != recent.checksum and batch.payload_format == PayloadFormat.PULSAR:
+    if repeated != recent.checksum and batch.payload_format in AS_IT_CAME:
         return None
     return repeated != recent.checksum

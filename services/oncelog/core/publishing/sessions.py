@@ -32,8 +32,9 @@ from oncelog.core.formats.topic_record import TopicRecord
 from oncelog.core.ids import NOT_DEDUPLICATED, Position, ProducerId, SessionNumber
 from oncelog.core.policies.retention_rules import QuotaVerdict
 from oncelog.core.publishing.client_order import SessionClient
-from oncelog.core.publishing.dedup_table import Accept, DedupTable, NeedIds, NothingNew, Refused, Wait
+from oncelog.core.publishing.dedup_table import Accept, DedupTable, NothingNew, Refused, Wait
 from oncelog.core.publishing.log import InFlight, PendingBatchAnswer, TopicLog
+from oncelog.core.publishing.recent_batches import NeedIds
 from oncelog.core.publishing.refusals import Refusals
 from oncelog.core.publishing.repeated_content import with_content
 from oncelog.core.publishing.uploads import Uploads

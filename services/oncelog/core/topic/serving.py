@@ -234,7 +234,7 @@ class Serving:
         self.subscriptions.end_step()
         if self.acks.due:
             self.acks.flush()
-        if not self.draining:
+        if self.log.ledgers.rolls_soon and not self.draining:
             self.log.ledgers.roll_if_due(held=self.sessions.uploads.hold_ledger)
 
     # --- open, close --------------------------------------------------------------------------------------------------

@@ -291,4 +291,9 @@ POLICIES: dict[str, Policy] = {
         "No message is lost. While it is on, a producer that sends its messages again from far back fails.",
         "they are refused", "they are confirmed, and not stored",
     ),
+    "pulsarAckUndecodable": _switch(
+        "Pulsar: messages that a client cannot decode",
+        "While it is on, such messages are lost to the subscription, as in Pulsar.",
+        "they are acknowledged", "they are delivered again after a minute",
+    ),
 }  # fmt: skip

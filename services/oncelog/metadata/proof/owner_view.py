@@ -32,13 +32,13 @@ from oncelog.verify.snapshots import SnapshotSearch
 #: How long to wait for storage nodes that do not answer, since the last entry.
 PATIENCE_MS = 30_000
 SERVING = "serving"
-_CONTIGUOUS = SequenceMode.CONTIGUOUS
+_MONOTONIC = SequenceMode.MONOTONIC
 
 
 @dataclass(frozen=True, slots=True)
 class Opening:
-    """What is known before the log is read. modes: of contiguous producers of the share. snapshots: `found` has the
-    producers of the share. report: the first page of the share."""
+    """What is known before the log is read. modes: of the producers of the share whose ids have no gaps. snapshots:
+    `found` has the producers of the share. report: the first page of the share."""
 
     share: Share
     modes: Mapping[ProducerId, SequenceMode]
@@ -81,7 +81,7 @@ class OwnerViews:
         async for page in self._pages(topic, topic_id, share):
             number = max(number, page.snapshot_number)
             producers = page.live.producers
-            modes |= {each: one.mode for each, one in producers.items() if one.mode is _CONTIGUOUS}
+            modes |= {each: one.mode for each, one in producers.items() if one.mode is not _MONOTONIC}
             listed += len(producers)
             if through is None and page.next_after is not None and listed >= kept_max:
                 share = Share(after, page.next_after)

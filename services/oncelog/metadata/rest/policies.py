@@ -207,6 +207,11 @@ _POLICIES = (
         "Whether a message of a client of Pulsar is refused whose id is older than all ids that the log remembers of "
         "its producer; else it is confirmed and not stored, as in Pulsar.",
     ),
+    _pulsar_switch(
+        "pulsar_ack_undecodable", "pulsarAckUndecodable",
+        "Whether a message that a client of Pulsar cannot decode is acknowledged, as in Pulsar; else it is delivered "
+        "again after a minute.",
+    ),
 )  # fmt: skip
 _WINS = "The most specific level that sets it wins."
 _PARTITIONED = "On a partitioned topic it applies to all partitions that do not set it themselves."

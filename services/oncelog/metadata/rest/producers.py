@@ -65,7 +65,7 @@ class ProducerView(BaseModel):
     producer_id: int
     generation: int
     role: str | None = Field(description="The role that owns the name")
-    mode: str = Field(description="monotonic or contiguous")
+    mode: str = Field(description="monotonic, contiguous or epoched")
     connected: bool
     connected_from: str | None = Field(description="host:port of the client that has the session")
     accepted: int = Field(description="The highest sequence id that was handed to the log; -1: none")

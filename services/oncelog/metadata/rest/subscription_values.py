@@ -9,6 +9,7 @@ from crc32c import crc32c
 from fastapi import Depends, Path
 from pydantic import BaseModel, ConfigDict, Field, StrictBool, StrictInt, StrictStr, model_validator
 
+from oncelog.client.values.encrypted import EncryptedMessage, OnEncrypted
 from oncelog.client.values.messages import Message, MessageBatch, open_entry
 from oncelog.client.values.results import TopicPartition
 from oncelog.core.errors import InvalidArgument
@@ -139,7 +140,7 @@ class StoredMessage(BaseModel):
     index: int = Field(description="Number of the message in the topic")
     message_id: str
     value: str | None = Field(description="null: no text in UTF-8, or with control characters, see value_base64")
-    value_base64: str | None
+    value_base64: str | None = Field(description="Both null: a client of Pulsar has sent a null value")
     key: str | None = Field(description="null: none, no text in UTF-8, or with control characters, see key_base64")
     key_base64: str | None
     producer_id: int | None = Field(
@@ -154,6 +155,15 @@ class StoredMessage(BaseModel):
     properties: dict[str, str]
 
 
+class PeekedMessage(StoredMessage):
+    """One message of a backlog."""
+
+    encrypted: bool = Field(
+        description="A client of Pulsar has encrypted the message, so its value is null here: only a program with the "
+        "key can read it"
+    )
+
+
 def wire_properties(given: Properties) -> list[SubscriptionProperty]:
     """Raises InvalidArgument, which names the limit."""
     if len(given) > PROPERTIES_MAX:
@@ -166,18 +176,21 @@ def wire_properties(given: Properties) -> list[SubscriptionProperty]:
     return [SubscriptionProperty(name=name, value=value) for name, value in given.items()]
 
 
-def peeked_message(topic: TopicName, answer: pb.PeekMessageAnswer) -> StoredMessage:
+def peeked_message(topic: TopicName, answer: pb.PeekMessageAnswer) -> PeekedMessage:
     """Raises CorruptEntry."""
     partition = NO_PARTITION if topic.partition is None else topic.partition
     stored = open_entry(answer.entry, crc32c)
     name = answer.producer_name or None
-    batch = MessageBatch(stored, TopicPartition(TopicId(""), partition), name, first_batch_index=0)
+    batch = MessageBatch(
+        stored, TopicPartition(TopicId(""), partition), name, first_batch_index=0, on_encrypted=OnEncrypted.PASS
+    )
     at = answer.message_index - batch.first_index
-    return StoredMessage.model_validate(message_fields(Message(batch, at)))
+    return PeekedMessage.model_validate({**message_fields(Message(batch, at)), "encrypted": batch.encrypted})
 
 
 def message_fields(message: Message) -> dict[str, Any]:
     """The fields of StoredMessage."""
+    value = message.value
     return {
         "index": message.index,
         "message_id": str(message.message_id),
@@ -187,7 +200,7 @@ def message_fields(message: Message) -> dict[str, Any]:
         "publish_time_ms": message.publish_time_ms,
         "event_time_ms": message.event_time_ms,
         "properties": dict(message.properties),
-        **text_fields("value", message.value),
+        **text_fields("value", None if isinstance(value, EncryptedMessage) else value),
         **text_fields("key", message.key),
     }
 

@@ -27,11 +27,11 @@ from oncelog.metadata.rest.routers import new_router
 from oncelog.metadata.rest.subscription_values import (
     EffectsStore,
     NewSubscription,
+    PeekedMessage,
     Properties,
     RedriveAnswer,
     RedriveRequest,
     SeekPlace,
-    StoredMessage,
     SubscriptionPath,
     WaitingLetters,
     peeked_message,
@@ -200,7 +200,7 @@ def _add_position(router: APIRouter, coordination: Coordination) -> None:
         f"{_ONE}/position/{{number}}", summary="Peek at a message of the backlog", operation_id="peek_message",
         dependencies=_ALLOWED,
     )  # fmt: skip
-    async def peek_message(topic: TopicPath, subscription: SubscriptionPath, number: Number) -> StoredMessage:
+    async def peek_message(topic: TopicPath, subscription: SubscriptionPath, number: Number) -> PeekedMessage:
         """Nothing is delivered or acknowledged. `not_found` behind the end of the backlog."""
         await _Partitions(coordination, topic).require_one("a message of a backlog")
         return peeked_message(topic, await coordination.subscriptions.peek(topic, subscription, number))

@@ -130,6 +130,7 @@ class Policies:
     pulsar_accept_stale: Annotated[bool | None, _Rule(False, _switch)] = None
     pulsar_accept_other_content: Annotated[bool | None, _Rule(False, _switch)] = None
     pulsar_refuse_unverified: Annotated[bool | None, _Rule(False, _switch)] = None
+    pulsar_ack_undecodable: Annotated[bool | None, _Rule(False, _switch)] = None
     #: the rights of each role in a namespace; only there
     permissions: Permissions = field(default_factory=dict)
     #: Fields of a later version, as read.
@@ -171,6 +172,7 @@ class EffectivePolicies:
     pulsar_accept_stale: Effective[bool]
     pulsar_accept_other_content: Effective[bool]
     pulsar_refuse_unverified: Effective[bool]
+    pulsar_ack_undecodable: Effective[bool]
     #: those of the namespace
     grants: Permissions = field(default_factory=dict)
 

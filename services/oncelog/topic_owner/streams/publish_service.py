@@ -17,9 +17,10 @@ from oncelog.core.errors import InvariantViolated, OncelogError, PermissionDenie
 from oncelog.core.formats.batch import Checksum
 from oncelog.core.formats.batch_check import BatchLimits
 from oncelog.core.formats.client_token import check_level
+from oncelog.core.formats.entry import SequenceMode
 from oncelog.core.formats.opening import Leased, ProducerOpening
 from oncelog.core.ids import OwnerEpoch, SessionNumber
-from oncelog.core.names import check_producer_name, is_of_a_program, refuse_reserved_name
+from oncelog.core.names import KAFKA, check_producer_name, is_of_a_program, refuse_reserved_name
 from oncelog.core.topic_events.effects import AnswerOpen, BatchAnswer
 from oncelog.core.topic_events.events import BatchesReceived, NameHeld, ReceivedBatch, SessionClosed
 from oncelog.rpc.codecs.owner_codec import (
@@ -150,10 +151,28 @@ def _rights_for(opening: ProducerOpening) -> tuple[Right, ...]:
     return (Right.PRODUCE,)
 
 
+def _check_request(request: OpenRequest, caller: Caller, level: int) -> None:
+    """caller: of the stream. level: of the cluster. Raises InvalidName for a name that no producer can have,
+    PermissionDenied for one that the caller may not open, and InvalidArgument below the level that it needs."""
+    name, epoched = request.producer_name, request.mode is SequenceMode.EPOCHED
+    if name is not None:
+        check_producer_name(name)
+    if epoched and not (caller.superuser and request.client is not None and (name or "").startswith(KAFKA)):
+        message = f"mode epoched is for gateways, which open producers for clients of Kafka under names {KAFKA}…"
+        raise PermissionDenied(message, field="mode")
+    stated = request.on_behalf_of is not None
+    if name is not None and not epoched and (stated or not caller.superuser):
+        refuse_reserved_name(name, stated=stated)
+    if request.client is not None:
+        check_level(level)
+
+
 def _comes_back(opening: ProducerOpening) -> bool:
-    """Whether it is of a gateway's client with a token. It is told what is stored, and no entry is written for it: an
-    owner that does not know that it was deposed would tell it what was (hazard deposed-owner-refuses)."""
-    return opening.client is not None and opening.client.token is not None
+    """Whether it is of a gateway's client that may have a grant: with a token or, of Kafka, under the same instance id
+    as ever. It is told what is stored, and no entry is written for it: an owner that does not know that it was deposed
+    would tell it what was (hazard deposed-owner-refuses)."""
+    client = opening.client
+    return client is not None and (client.token is not None or opening.mode is SequenceMode.EPOCHED)
 
 
 class OpenRequests:
@@ -263,13 +282,7 @@ class PublishStream(ClientStream[ReceivedPublish, PublishAnswers]):
         call = next(self._service.calls)
         self._opening.add(call, request.open_id)
         try:
-            if request.producer_name is not None:
-                check_producer_name(request.producer_name)
-                stated = request.on_behalf_of is not None
-                if stated or not self.stream.caller.superuser:
-                    refuse_reserved_name(request.producer_name, stated=stated)
-            if request.client is not None:
-                check_level(self._service.level())
+            _check_request(request, self.stream.caller, self._service.level())
             caller = caller_for(self.stream.caller, request.on_behalf_of)
             runner = self._service.topics.runner(request.topic_id, request.topic)
         except OncelogError as error:

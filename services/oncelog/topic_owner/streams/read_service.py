@@ -25,7 +25,7 @@ from oncelog.core.errors import (
     UnreadableEntry,
 )
 from oncelog.core.format_errors import UnknownFormat
-from oncelog.core.formats.batch import PULSAR_VERSION, Buffer
+from oncelog.core.formats.batch import AS_IT_CAME_VERSION, Buffer
 from oncelog.core.formats.entry import EntryKind, check_reader, peek_header, producer_id_of
 from oncelog.core.ids import NOT_DEDUPLICATED, EntryId, LedgerId, Position, ProducerId
 from oncelog.core.read_offers import ReadOffers
@@ -64,7 +64,7 @@ class ReadService:
             raise InvalidArgument("the first message of a read stream must contain the start", field="start")
         runner = self.topics.runner(control.start.topic_id, control.start.topic)
         await authorize(runner, stream.caller, Right.CONSUME)
-        direct = control.start.storage_reads and control.start.version >= PULSAR_VERSION
+        direct = control.start.storage_reads and control.start.version >= AS_IT_CAME_VERSION
         offer_after = self._offer_after_bytes if direct else None
         room = ReadRoom(self._rooms, stream)
         try:

@@ -7,7 +7,7 @@ The batch is written again without compression, with what is kept of it; all els
 is not known here. Encrypted batches cannot be cut: their messages are not visible.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from struct import Struct
 
 from oncelog.core.errors import InvalidBatch
@@ -64,16 +64,16 @@ def cut(entry: Buffer, count: int, kept: Sequence[int], *, indexes_from: int | N
     CompressionUnavailable.
     """
     metadata, payload = split(entry)
-    found = {each.field: each.number for each in fields_of(metadata)}
+    found = numbers_of(metadata)
     if found.get(COUNT) != count or ENCRYPTION in found:
         message = f"an entry of {count} messages counts {found.get(COUNT)}, or is encrypted: it cannot be cut"
         raise InvalidBatch(message, field="num_messages_in_batch", limit=count)
-    raw = memoryview(_expanded(found.get(CODEC, PulsarCodec.NONE), payload, found.get(RAW_BYTES, 0)))
+    raw = memoryview(expanded(found, payload))
     pieces: list[Buffer] = []
     ids: list[int] = []
     wanted = iter(kept)
     number = next(wanted)
-    for at, (start, value_at, end, sequence_id) in enumerate(_messages(raw, kept[-1] + 1)):
+    for at, (start, value_at, end, sequence_id) in enumerate(messages_in(raw, kept[-1] + 1)):
         if at != number:
             continue
         ids.append(found.get(SEQUENCE, 0) + at if sequence_id is None else sequence_id)
@@ -92,16 +92,24 @@ def cut(entry: Buffer, count: int, kept: Sequence[int], *, indexes_from: int | N
     return as_written + front + highest, rest
 
 
-def _expanded(codec: int, payload: Buffer, raw_bytes: int) -> Buffer:
-    """The payload without the compression of its client. The owner has checked it before it was stored."""
+def numbers_of(metadata: bytes) -> dict[int, int]:
+    """{field: its value, of kinds that are numbers, else the size}."""
+    return {each.field: each.number for each in fields_of(metadata)}
+
+
+def expanded(found: Mapping[int, int], payload: Buffer) -> Buffer:
+    """The payload without the compression of its client. The owner has checked it before it was stored. found: of the
+    metadata. Raises InvalidBatch, CompressionUnavailable."""
+    codec, raw_bytes = found.get(CODEC, PulsarCodec.NONE), found.get(RAW_BYTES, 0)
     if codec not in _CODECS or raw_bytes > RAW_BYTES_MAX:
         message = f"compression {codec} with {raw_bytes} bytes in it is none of Pulsar's"
         raise InvalidBatch(message, field="compression", limit=RAW_BYTES_MAX)
     return expand_pulsar(PulsarCodec(codec), payload, raw_bytes)
 
 
-def _messages(raw: memoryview, count: int) -> Iterator[tuple[int, int, int, int | None]]:
-    """The first messages of a batch: (where each begins, where its value does, its end, its sequence id or None)."""
+def messages_in(raw: memoryview, count: int) -> Iterator[tuple[int, int, int, int | None]]:
+    """The first messages of a batch: (where each begins, where its value does, its end, its sequence id or None).
+    Raises InvalidBatch."""
     at = 0
     for number in range(count):
         if at + SIZE.size > len(raw):

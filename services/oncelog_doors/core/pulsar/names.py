@@ -7,14 +7,13 @@ here, too. Topics that exist only in memory, and names of Pulsar's replication, 
 from oncelog.core.errors import InvalidName
 from oncelog.core.names import NamespaceName, TopicName, check_producer_name, parse_namespace, parse_topic
 from oncelog_doors.core.pulsar.server_errors import Refusal, ServerError, refusal_of
+from oncelog_doors.core.shared.named_topics import OWN_PREFIX, is_own
 
 _PERSISTENT, _NON_PERSISTENT = "persistent", "non-persistent"
 #: Clients that want transactions look up the partitions of this topic first.
 _COORDINATORS = TopicName("pulsar", "system", "transaction_coordinator_assign")
 _REPLICATION = "pulsar.repl"
 _SHOWN_CHARACTERS = 20
-#: Topics whose last element begins so belong to doors.
-OWN_PREFIX = "__oncelog_"
 
 
 def topic_of(text: str) -> TopicName | Refusal:
@@ -36,11 +35,6 @@ def topic_of(text: str) -> TopicName | Refusal:
         sentence = f"topics whose names begin with {OWN_PREFIX} belong to the doors: choose another name"
         return Refusal(ServerError.NOT_ALLOWED_ERROR, sentence)
     return topic
-
-
-def is_own(local: str) -> bool:
-    """Whether a topic with this last element belongs to doors: clients neither see nor use it."""
-    return local.startswith(OWN_PREFIX)
 
 
 def namespace_of(text: str) -> NamespaceName | Refusal:

@@ -14,8 +14,11 @@ The owner decides what a token means (`oncelog.core.publishing.client_order`):
     current          the same instance goes on, if the epoch is above that of the session that it ends
     not above        ProducerFenced: 25, the request of a connection that the client has left, or a copy of the client
     older            ProducerFenced: 25, which stops the client
-    of another       topic or producer, or newer than the log after a restore: ProducerExpired, so the door asks again
-                     for a new instance
+    of another       topic or producer, or newer than the log after a restore: ProducerExpired, so the door opens a
+                     new instance, without the token
+
+An owner that gets a token proves first that it is the current owner of the topic. So none of these answers comes from
+an owner that was deposed (hazard deposed-owner-refuses).
 """
 
 from dataclasses import dataclass

@@ -15,9 +15,9 @@ from oncelog_doors.core.pulsar.message_ids import DeliveredId
 
 
 def can_be_cut(raw: RawBatch) -> bool:
-    """Whether a part of an entry can be made: not of an encrypted one, of which consumers get a mask instead. Raises
-    InvalidBatch."""
-    if raw.batch.payload_format != PayloadFormat.PULSAR:
+    """Whether a part of an entry can be made: not of an encrypted one, of which consumers get a mask instead. An entry
+    of one message has no parts, so it is not looked at. Raises InvalidBatch."""
+    if raw.batch.payload_format != PayloadFormat.PULSAR or raw.entry.count == 1:
         return True
     metadata, _payload = split(payload_of(raw.batch, raw.body))
     return not has_field(metadata, ENCRYPTION)

@@ -24,13 +24,14 @@ SCHEMAS_TOPIC = "__oncelog_schemas"
 #: Of one topic. Each takes some hundred bytes at each door.
 VERSIONS_MAX = 1_000
 _VERSION_BYTES = 8
-_TYPES = (
+#: Their numbers are Pulsar's.
+TYPES = (
     "NONE", "STRING", "JSON", "PROTOBUF", "AVRO", "BOOLEAN", "INT8", "INT16", "INT32", "INT64", "FLOAT", "DOUBLE",
     "DATE", "TIME", "TIMESTAMP", "KEY_VALUE", "INSTANT", "LOCAL_DATE", "LOCAL_TIME", "LOCAL_DATE_TIME",
     "PROTOBUF_NATIVE", "AUTO_CONSUME",
 )  # fmt: skip
 #: The type of a consumer that takes any schema.
-_AUTO_CONSUME = _TYPES.index("AUTO_CONSUME")
+_AUTO_CONSUME = TYPES.index("AUTO_CONSUME")
 
 
 class IncompatibleSchema(Fatal):
@@ -48,6 +49,14 @@ class Schema(NamedTuple):
     @property
     def digest(self) -> bytes:
         return sha256(self.data).digest()
+
+
+class FoundSchema(NamedTuple):
+    """schema: as its client has sent it. stored_ms: when a door has stored it, since 1970."""
+
+    version: bytes
+    schema: bytes
+    stored_ms: int = 0
 
 
 class Stored(NamedTuple):
@@ -105,6 +114,11 @@ class Schemas:
         wanted = len(found.numbers) - 1 if version is None else version
         return (wanted, found.numbers[wanted]) if 0 <= wanted < len(found.numbers) else None
 
+    def versions_of(self, topic_id: str) -> int:
+        """How many the topic has: 0, 1, 2, … below this number."""
+        found = self._topics.get(topic_id)
+        return 0 if found is None else len(found.numbers)
+
 
 def is_compared(schema_type: int) -> bool:
     """Whether a schema of this type says something about the bytes of messages."""
@@ -113,7 +127,7 @@ def is_compared(schema_type: int) -> bool:
 
 def type_name(schema_type: int) -> str:
     """As Pulsar writes it."""
-    return _TYPES[schema_type] if 0 <= schema_type < len(_TYPES) else f"number {schema_type}"
+    return TYPES[schema_type] if 0 <= schema_type < len(TYPES) else f"number {schema_type}"
 
 
 def encode_version(version: int) -> bytes:

@@ -9,21 +9,13 @@ that clients compute: CRC32C of the sorted names.
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
-from typing import NamedTuple
 
-from oncelog_doors.core.pulsar.names import is_own
 from oncelog_doors.core.pulsar.server_errors import Refusal, ServerError
+from oncelog_doors.core.shared.named_topics import NamedTopic, is_own
 
 _SCHEME = "persistent://"
 #: Of a name in a command: its field number and its length.
 _FRAMING_BYTES = 4
-
-
-class NamedTopic(NamedTuple):
-    """name: tenant/namespace/topic. partitions: 0: it is not partitioned."""
-
-    name: str
-    partitions: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +35,7 @@ def topic_list(
     names: list[str] = []
     size = 0
     for topic in topics:
-        if is_own(topic.name.rpartition("/")[2]):
+        if is_own(topic.local):
             continue
         whole = f"{_SCHEME}{topic.name}"
         parts = [f"{whole}-partition-{number}" for number in range(topic.partitions)] or [whole]

@@ -61,6 +61,14 @@ def check_number(name: str, value: Any) -> int:
     return number
 
 
+def check_range(name: str, text: str, maximum: int) -> int:
+    """A number of a path or a query, from 0 to the maximum. Raises Refused."""
+    number = check_number(name, text)
+    if not 0 <= number <= maximum:
+        raise refused_field(name, f"must be 0 to {maximum}, not {number}")
+    return number
+
+
 def texts(name: str, value: Any) -> list[str]:
     """A list of texts. Raises Refused."""
     check_kind(name, value, list)

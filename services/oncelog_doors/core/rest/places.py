@@ -38,9 +38,12 @@ def place_of(body: Any) -> dict[str, Any]:
 
 
 def subscription_of(body: Any) -> dict[str, Any]:
-    """The body of a new subscription, which begins at a message id, or at the latest message. Raises Refused."""
+    """The body of a new subscription, which begins at a message id, the earliest or the latest message. Raises
+    Refused."""
     if body is None or body == {}:
         return {"start": {"position": "latest"}}
+    if body in ("earliest", "latest"):
+        return {"start": {"position": body}}
     place = place_of(body)
     properties = properties_of(body.get("properties") or {})
     return {"start": place} | ({"properties": properties} if properties else {})

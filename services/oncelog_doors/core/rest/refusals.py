@@ -5,18 +5,24 @@ from typing import Any
 
 from oncelog.core import errors
 from oncelog.core.errors import OncelogError
+from oncelog_doors.core.pulsar.schemas import IncompatibleSchema
 
 NOT_OFFERED = 501
 RETRY_AFTER_S = 1
 #: {status of this cluster's REST: that of Pulsar}; the others are the same.
 _STATUSES = {410: 404, 422: 400, 507: 409}
-#: {error of a call that no service answered, or that was refused in front of REST: status}; the first that fits.
+#: (error of a call that no service answered, that was refused in front of REST, or of the log; status); the first that
+#: fits.
 _OF_ERRORS: tuple[tuple[type[OncelogError], int], ...] = (
     (errors.Unauthenticated, 401),
     (errors.PermissionDenied, 403),
     (errors.InvalidName, 412),
-    (errors.InvalidArgument, 400),
     (errors.MessageTooLarge, 413),
+    (errors.InvalidArgument, 400),
+    (errors.NotFound, 404),
+    (errors.LimitReached, 409),
+    (errors.ChunkedMessage, 409),
+    (IncompatibleSchema, 409),
     (errors.TooManyRequests, 429),
     (errors.DeadlineExceeded, 504),
     (errors.Retriable, 503),
@@ -50,7 +56,7 @@ def refused_by(status: int, problem: Any) -> Refused:
 
 
 def refused_for(error: OncelogError) -> Refused:
-    """The error of a request that did not reach REST."""
+    """The error of a request that did not reach REST, or of the log."""
     status = next((status for kind, status in _OF_ERRORS if isinstance(error, kind)), 500)
     again = None
     if error.retriable:

@@ -67,7 +67,9 @@ def subscription_stats(stats: Json) -> dict[str, Any]:
         **({} if blocked is None else {"blockedOnAckStatePersistent": dict(blocked)}),
         "type": _TYPES.get(stats["type"], "None") if stats["consumer_count"] else "None",
         **({"activeConsumerName": stats["active_consumer"]} if stats["active_consumer"] else {}),
-        "consumers": [_consumer(each) for each in stats.get("consumers", ())],
+        "consumers": [
+            _consumer(each, withheld=stats["is_blocked_on_ack_state_persistent"]) for each in stats.get("consumers", ())
+        ],
         "isDurable": True,
         "isReplicated": False,
         "allowOutOfOrderDelivery": False,
@@ -90,7 +92,7 @@ def _publisher(producer: Json) -> dict[str, Any]:
     }
 
 
-def _consumer(consumer: Json) -> dict[str, Any]:
+def _consumer(consumer: Json, *, withheld: bool) -> dict[str, Any]:
     return {
         "consumerName": consumer["consumer_name"],
         "msgRateOut": 0.0,
@@ -99,7 +101,7 @@ def _consumer(consumer: Json) -> dict[str, Any]:
         "msgRateRedeliver": 0.0,
         "availablePermits": consumer["available_permits"],
         "unackedMessages": consumer["unacked_messages"],
-        "blockedConsumerOnUnackedMsgs": False,
+        "blockedConsumerOnUnackedMsgs": withheld,
         "address": consumer["connected_from"] or "",
         "metadata": {},
     }

@@ -11,7 +11,8 @@ _READ_MS = 60_000
 
 def main(url: str, topic: str) -> None:
     client = pulsar.Client(url, logger=pulsar.ConsoleLogger(pulsar.LoggerLevel.Error), operation_timeout_seconds=60)
-    producer = None
+    producer = consumer = None
+    received: dict[str, Any] = {}
     for line in sys.stdin:
         match line.split():
             case "open", name, count, timeout_ms:
@@ -33,8 +34,36 @@ def main(url: str, topic: str) -> None:
                 while reader.has_message_available():
                     found.append(reader.read_next(_READ_MS).data().decode().rstrip())
                 say("read", *found)
+            case ["consume", queue]:
+                consumer = client.subscribe(
+                    topic, "billing", pulsar.ConsumerType.Shared, receiver_queue_size=int(queue),
+                    initial_position=pulsar.InitialPosition.Earliest,
+                )  # fmt: skip
+                say("consuming")
+            case "receive", milliseconds, *values if consumer is not None:
+                say("received", *receive(consumer, int(milliseconds) or None, set(values), received))
+            case "acknowledge", *values if consumer is not None:
+                for value in values:
+                    consumer.acknowledge(received[value])
+                say("acknowledged")
+            case ["close"] if consumer is not None:
+                consumer.close()
+                say("closed")
             case other:
                 raise SystemExit(f"unknown line: {other}")
+
+
+def receive(consumer: Any, milliseconds: int | None, missing: set[str], received: dict[str, Any]) -> list[str]:
+    found = []
+    while missing:
+        try:
+            message = consumer.receive(milliseconds)
+        except pulsar.Timeout:
+            break
+        found.append(message.data().decode())
+        received[found[-1]] = message
+        missing.discard(found[-1])
+    return found
 
 
 def answered(tag: str, result: Any, place: Any) -> None:

@@ -26,6 +26,7 @@ It needs the right `admin` at both clusters, and `consume` at the source. States
 - no_mirror, not_mirrored: messages wait, and no mirror is connected.
 - gap: the source has deleted messages before they were copied.
 - too_large: the next message to be copied is in chunks, which a mirror does not copy.
+- unsupported: the next message has a value or headers of a client of Kafka or Pulsar that a mirror does not copy.
 - source_behind: the source was restored, and the target has messages that it has forgotten.
 - partitions_differ: the numbers of partitions differ.
 

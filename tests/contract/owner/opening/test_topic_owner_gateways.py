@@ -6,6 +6,7 @@ import pytest
 
 from oncelog.core.errors import InvalidArgument, NotOwner, ProducerBusy, ProducerFenced, SessionSuperseded
 from oncelog.core.formats.client_token import decode_token, token_of
+from oncelog.core.formats.entry import SequenceMode
 from oncelog.core.formats.opening import ClientToken, GatewayClient, OnConflict, ProducerInstance
 from oncelog.core.ids import InstanceId
 from oncelog.core.topic_events.events import TopicTimerFired
@@ -79,6 +80,32 @@ async def test_deposed_owner_grants_nothing_to_a_client_that_comes_back(tmp_path
         await fence(world, runner)
         await later.stream.write(PublishFrame(opens=[opening(runner, 1, Y, GatewayClient(1, token(granted)))]))
         assert isinstance((await next_denied(later)).error, NotOwner)
+
+
+@pytest.mark.hazard("deposed-owner-refuses", "two-gateways-hold-one-client")
+async def test_deposed_owner_grants_nothing_to_a_client_of_kafka(tmp_path: Path) -> None:
+    """Each gateway opens it as the same instance, so no entry shows that the owner was deposed. Control: before that,
+    the second gateway is granted it."""
+    async with owner_world(tmp_path) as (world, channel):
+        runner = await world.serve(TOPIC)
+        former, later = PublishClient(channel), PublishClient(channel)
+
+        def of_kafka(open_id: int, epoch: int) -> OpenRequest:
+            request = opening(runner, open_id, X, GatewayClient(epoch))
+            return request._replace(producer_name="kafka/7", mode=SequenceMode.EPOCHED)
+
+        await former.stream.write(PublishFrame(opens=[of_kafka(1, 5)]))
+        granted = await next_granted(former)
+        await former.stored(granted, batch_of(granted, [0]))
+        await later.stream.write(PublishFrame(opens=[of_kafka(1, 6)]))
+        resumed = await next_granted(later)
+        assert (resumed.producer_id, resumed.generation) == (granted.producer_id, granted.generation)
+        assert (resumed.last_sequence_id, resumed.final) == (0, True)
+        assert isinstance((await next_ended(former)).error, SessionSuperseded)
+        await world.place(runner.topic_id, ANOTHER)
+        await fence(world, runner)
+        await former.stream.write(PublishFrame(opens=[of_kafka(2, 7)]))
+        assert isinstance((await next_denied(former)).error, NotOwner)
 
 
 @pytest.mark.hazard("gateways-hold-one-producer")

@@ -16,7 +16,7 @@ from oncelog.core.formats.batch import BatchHeader, payload_of, peek_batch
 from oncelog.core.formats.entry import body_of, peek_header
 from oncelog.core.formats.outcome import ResultKind
 from oncelog.core.formats.pulsar import open_entry
-from oncelog.core.ids import ConsumerNumber, Generation, SubscriptionNumber
+from oncelog.core.ids import ConsumerNumber, Generation, SessionNumber, SubscriptionNumber
 from oncelog.rpc.channel import Channel
 from oncelog.rpc.codecs.finding_codec import FIND_MESSAGE
 from oncelog.rpc.codecs.owner_codec import OpenGranted, ReceivedPublish
@@ -117,6 +117,25 @@ async def test_the_check_of_a_large_entry_lets_other_tasks_run(tmp_path: Path) -
         assert len(packed) < 10_000
         assert await turns_during(world, granted, pulsar_batch(granted, packed)) > 0, "small, and says that it is large"
         assert await turns_during(world, granted, pulsar_batch(granted, plain(Sent(0), producer="importer"))) == 0
+
+
+@pytest.mark.asyncio
+async def test_a_frame_with_a_large_entry_has_the_results_of_its_batches_in_order(tmp_path: Path) -> None:
+    """Good ones, one that names another producer, one of no open session: they are checked together."""
+    async with owner_world(tmp_path) as (world, channel):
+        granted = await PublishClient(channel).open(await world.serve(TOPIC), "importer")
+        large = batched([Sent(number, b"x" * 100) for number in range(5_000)], producer="importer")
+        entries = [plain(Sent(0), producer="importer"), large, plain(Sent(0), producer="bank"), large]
+        batches = [memoryview(pulsar_batch(granted, entry)) for entry in entries]
+        session, unknown = granted.session, SessionNumber(granted.session + 1)
+        frame = ReceivedPublish([session, session, session, unknown], [0, 1, 2, 3], batches, [], [])
+        own = {session: SimpleNamespace(producer_name="importer")}
+        first, second, third, fourth = await world.publish.checks.check(frame, own)
+        assert isinstance(first, BatchHeader)
+        assert isinstance(second, BatchHeader)
+        assert (first.count, second.count) == (1, 5_000)
+        assert isinstance(third, InvalidBatch)
+        assert fourth is None
 
 
 async def turns_during(world: OwnerWorld, granted: OpenGranted, batch: bytes) -> int:

@@ -34,6 +34,7 @@ DELETE GET POST /admin/v2/clusters/{cluster}/pulsarNewInstanceFences
 DELETE GET POST /admin/v2/clusters/{cluster}/pulsarAcceptStale
 DELETE GET POST /admin/v2/clusters/{cluster}/pulsarAcceptOtherContent
 DELETE GET POST /admin/v2/clusters/{cluster}/pulsarRefuseUnverified
+DELETE GET POST /admin/v2/clusters/{cluster}/pulsarAckUndecodable
 GET /admin/v2/dependencies
 GET /admin/v2/events
 GET /admin/v2/events/{tenant}/{namespace}
@@ -67,6 +68,7 @@ DELETE GET POST /admin/v2/namespaces/{tenant}/{namespace}/pulsarNewInstanceFence
 DELETE GET POST /admin/v2/namespaces/{tenant}/{namespace}/pulsarAcceptStale
 DELETE GET POST /admin/v2/namespaces/{tenant}/{namespace}/pulsarAcceptOtherContent
 DELETE GET POST /admin/v2/namespaces/{tenant}/{namespace}/pulsarRefuseUnverified
+DELETE GET POST /admin/v2/namespaces/{tenant}/{namespace}/pulsarAckUndecodable
 GET /admin/v2/namespaces/{tenant}/{namespace}/permissions
 DELETE POST /admin/v2/namespaces/{tenant}/{namespace}/permissions/{role}
 GET /admin/v2/persistent/{tenant}/{namespace}
@@ -87,6 +89,7 @@ DELETE GET POST /admin/v2/persistent/{tenant}/{namespace}/{topic}/pulsarNewInsta
 DELETE GET POST /admin/v2/persistent/{tenant}/{namespace}/{topic}/pulsarAcceptStale
 DELETE GET POST /admin/v2/persistent/{tenant}/{namespace}/{topic}/pulsarAcceptOtherContent
 DELETE GET POST /admin/v2/persistent/{tenant}/{namespace}/{topic}/pulsarRefuseUnverified
+DELETE GET POST /admin/v2/persistent/{tenant}/{namespace}/{topic}/pulsarAckUndecodable
 GET /admin/v2/persistent/{tenant}/{namespace}/{topic}/internalStats
 GET /admin/v2/persistent/{tenant}/{namespace}/{topic}/stats
 GET /admin/v2/persistent/{tenant}/{namespace}/{topic}/ledgers

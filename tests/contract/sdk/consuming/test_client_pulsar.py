@@ -1,5 +1,7 @@
 """Messages of Pulsar's clients at readers and consumers of the SDK: as those of our producers, and never ciphertext."""
 
+import base64
+import json
 from collections.abc import Sequence
 
 import pytest
@@ -117,6 +119,24 @@ async def test_encrypted_messages_are_refused_and_never_skipped(
             assert (message.value.entry, message.value.keys) == (summed(entry, crc32c), {"our-key": b"\x01\x02"})
             assert message.key == b"k"
     assert (await passing.read_next(timeout=DEADLINE_S)).value == b"4", "our own messages are bytes as before"
+
+
+async def test_encrypted_messages_are_printed_with_what_their_client_has_sent(
+    cluster: FakeCluster, client: oncelog.AsyncClient
+) -> None:
+    """Their value is null, and their entry is printed once."""
+    entry = encrypted(7, 10, count=4, key=b"k")
+    put(await filled(cluster, client), 1, entry)
+    batch = await (await client.create_reader("flights", on_encrypted="pass")).read_batch(timeout=DEADLINE_S)
+    lines = [json.loads(line) for line in json_lines(batch, [1, 3]).splitlines()]
+    assert [(line["value"], line["index"], line["key"]) for line in lines] == [(None, 1, "k"), (None, 3, "k")]
+    sealed = {
+        "keys": {"our-key": "AQI="}, "algorithm": "AES", "parameters_base64": base64.b64encode(bytes(12)).decode(),
+        "batch_count": 4,
+    }  # fmt: skip
+    whole = base64.b64encode(summed(entry, crc32c)).decode()
+    assert lines[0]["encrypted"] == sealed | {"batch_index": 1, "entry_base64": whole}
+    assert lines[1]["encrypted"] == sealed | {"batch_index": 3}
 
 
 async def test_messages_before_an_encrypted_one_are_received_first(

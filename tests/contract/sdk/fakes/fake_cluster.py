@@ -196,6 +196,7 @@ class FakeOwner:
         instance = request.resume or request.present
         if request.client is not None:
             self._cluster.seen.clients.append(request.client)
+            self._cluster.seen.instance_ids.append(request.instance_id)
             known = topic.table.producer_id_of(request.producer_name or "")
             token = request.client.token
             if token is not None and known is not None and token.check == check_of(topic.topic_id, known):

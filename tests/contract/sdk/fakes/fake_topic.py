@@ -26,7 +26,6 @@ from oncelog.core.formats.entry import (
 from oncelog.core.formats.outcome import Outcome, ResultKind, ResultRange
 from oncelog.core.ids import (
     NO_ENTRY,
-    NO_SEQUENCE,
     EntryId,
     Generation,
     LedgerId,
@@ -88,7 +87,7 @@ class FakeTopic:
         known = self.table.producer_id_of(name)
         generation = Generation(1) if known is None else Generation(self.table.generation_of(known)[0] + 1)
         producer_id = known or producer_id
-        mark = NO_SEQUENCE if known is None else self.table.accepted_of(known)
+        mark = request.initial_mark if known is None else self.table.accepted_of(known)
         growths = request.growths if known is None else self.table.state.producers[known].growths
         grant = ProducerOpened(self.topic_id, name, producer_id, generation, request.mode, mark, growths=growths)
         body = encode_opened(grant)

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 from oncelog.core.errors import OncelogError
 from oncelog.core.formats.opening import GatewayClient
-from oncelog.core.ids import SessionNumber
+from oncelog.core.ids import InstanceId, SessionNumber
 from oncelog.rpc.codecs.owner_codec import OpenRequest
 from oncelog.rpc.codecs.reader_codec import StartAt
 from oncelog.wire.owner_pb2 import ReadChunkAnswer
@@ -63,4 +63,5 @@ class Seen:
     kept_sessions: list[SessionNumber] = field(default_factory=list)
     held_sessions: list[SessionNumber] = field(default_factory=list)
     clients: list[GatewayClient] = field(default_factory=list)
+    instance_ids: list[InstanceId] = field(default_factory=list)
     refused_look_ups: int = 0

@@ -4,6 +4,7 @@ import asyncio
 from typing import Any
 
 import pytest
+from crc32c import crc32c
 
 import oncelog
 from oncelog.client.gateways import PackedEntry, PackedProducer, PackedResult, create_packed_producer
@@ -16,6 +17,7 @@ from oncelog.core.errors import (
     ProducerBusy,
     ProducerClosed,
     ProducerFenced,
+    SequenceGap,
     SessionSuperseded,
     StaleSequence,
     TooManyRequests,
@@ -23,12 +25,14 @@ from oncelog.core.errors import (
 from oncelog.core.formats.batch import PayloadFormat
 from oncelog.core.formats.client_token import decode_token
 from oncelog.core.formats.columns import encode_values
+from oncelog.core.formats.epoched_ids import first_of, last_of
 from oncelog.core.formats.opening import GatewayClient
 from oncelog.core.formats.outcome import ResultKind
 from oncelog.core.ids import SequenceId
 from oncelog.core.sdk.producer.sequence_ids import BatchIds, pack_sequence_ids
 from tests.cluster.until import until
 from tests.contract.sdk.fakes.fake_cluster import FakeCluster
+from tests.core.kafka_batches import framed, numbered, records
 
 pytest_plugins = ["tests.contract.sdk.fakes.client_fixtures"]
 pytestmark = pytest.mark.asyncio
@@ -143,6 +147,40 @@ async def test_client_comes_back_through_another_gateway(cluster: FakeCluster, c
         assert sum(cluster.seen.opens) == opens
     assert cluster.topic("flights").values() == [b"v0", b"v1"]
     assert cluster.seen.clients == [GatewayClient(0), GatewayClient(1, decode_token(first.token))]
+
+
+def of_kafka(epoch: int, number: int, count: int = 1) -> PackedEntry:
+    """A record batch of the client with producer id 7."""
+    first = SequenceId(first_of(epoch) + number)
+    sent = framed(records(numbered(count)), count, producer=(7, epoch, number % 2**31), by=crc32c)
+    ids = BatchIds(first, SequenceId(first + count - 1))
+    return PackedEntry(sent, count, ids, PayloadFormat.KAFKA, publish_time_ms=5)
+
+
+async def test_record_batches_of_a_client_of_kafka_are_numbered_by_epoch(
+    cluster: FakeCluster, client: oncelog.AsyncClient
+) -> None:
+    """What repeats is a duplicate, a higher epoch begins at 0, and a gap fails before it is sent. The instance id is
+    that of the client, and not random; the mark of a new name is what the gateway says."""
+    how: dict[str, Any] = {
+        "producer_name": "kafka/7", "sequence_mode": "epoched", "instance_id": b"i" * 16, "epoch": 5,
+        "on_conflict": "fence", "initial_mark": last_of(1),
+    }  # fmt: skip
+    producer = await create_packed_producer(client, "flights", **how)
+    assert producer.last_sequence_id == last_of(1)
+    assert cluster.seen.instance_ids == [b"i" * 16]
+    results = Results()
+    for number, batch in enumerate((of_kafka(2, 0, 3), of_kafka(2, 3), of_kafka(4, 0), of_kafka(2, 0, 3))):
+        producer.send_nowait(batch, results.of(number))
+    stored = await results.all(4)
+    assert kinds(stored) == [[ResultKind.STORED]] * 3 + [[ResultKind.DUPLICATE]]
+    producer.send_nowait(of_kafka(4, 2), results.of(4))
+    producer.send_nowait(of_kafka(4, 1), results.of(5))
+    gap, following = (await results.all(6))[4:]
+    assert isinstance(gap, SequenceGap)
+    assert (gap.stored, gap.details["expected"]) == (False, first_of(4) + 1)
+    assert kinds([following]) == [[ResultKind.STORED]]
+    assert producer.failure is None
 
 
 async def test_token_of_an_older_generation_is_fenced(cluster: FakeCluster, client: oncelog.AsyncClient) -> None:
@@ -289,6 +327,14 @@ async def test_producer_that_is_fenced_says_so(cluster: FakeCluster, client: onc
         ({"epoch": -1}, "epoch"),
         ({"epoch": 2**64}, "epoch"),
         ({"on_conflict": "wait"}, "on_conflict"),
+        ({"sequence_mode": "random"}, "sequence_mode"),
+        ({"instance_id": b"i" * 15, "epoch": 1}, "instance_id"),
+        ({"instance_id": bytes(16), "epoch": 1}, "instance_id"),
+        ({"instance_id": "i" * 16, "epoch": 1}, "instance_id"),
+        ({"instance_id": b"i" * 16}, "instance_id"),
+        ({"instance_id": b"i" * 16, "epoch": 1, "token": 2**40}, "instance_id"),
+        ({"initial_mark": -2}, "initial_mark"),
+        ({"initial_mark": 2**63 - 1}, "initial_mark"),
         ({"on_behalf_of": "importer"}, "on_behalf_of"),
         ({"wanted": 3}, "wanted"),
         ({"pending_bytes_max": 0}, "pending_bytes_max"),

@@ -12,11 +12,12 @@ from oncelog.core.errors import (
     SessionSuperseded,
 )
 from oncelog.core.formats.client_token import check_of, decode_token, token_of
+from oncelog.core.formats.epoched_ids import last_of
 from oncelog.core.formats.opening import ClientToken, GatewayClient, Granted, OnConflict, ProducerInstance
 from oncelog.core.ids import Generation, InstanceId, ProducerId
 from oncelog.core.topic_events.effects import EndSession
 from oncelog.core.topic_events.events import OpeningAbandoned, SessionClosed
-from tests.core.builders import CONTIGUOUS, PID, TOPIC, received
+from tests.core.builders import CONTIGUOUS, EPOCHED, PID, TOPIC, received, sequence
 from tests.core.topic.test_topic import serving
 from tests.core.topic.topic_world import READ_TOPIC, Owner, World
 
@@ -322,6 +323,60 @@ def test_newer_generation_is_no_proof_at_a_deposed_owner() -> None:
     assert successor.open("p", instance_id=Z).instance.generation == 2
     call = owner.ask("p", client=GatewayClient(1, newer), instance_id=Y)
     assert refusal(owner, call).code == "not_owner"
+
+
+# --- no token, and the same instance id at each gateway -------------------------------------------------------------
+
+
+def of_kafka(epoch: int, *hold: object, mark: int = -1) -> dict[str, object]:
+    """What each gateway opens a client of Kafka with: the instance id stands for the client, the epoch for the
+    opening."""
+    return {
+        "mode": EPOCHED, "client": client(epoch), "instance_id": X, "on_conflict": OnConflict.FENCE,
+        "initial_mark": sequence(mark),
+    }  # fmt: skip
+
+
+@pytest.mark.hazard("two-gateways-hold-one-client")
+@pytest.mark.parametrize("epoch", [1, 9])
+def test_later_opening_of_one_instance_ends_the_former_without_an_entry(epoch: int) -> None:
+    """Whatever epoch it has: clocks of gateways differ. The former gateway never opens it again."""
+    world, owner = serving()
+    granted = owner.open("kafka/7", **of_kafka(5))
+    before = entries(world)
+    later = owner.open("kafka/7", **of_kafka(epoch))
+    assert later.instance == granted.instance
+    assert ends(owner) == [(granted.session, SessionSuperseded)]
+    assert entries(world) == before
+    owner.send(granted.session, received(7, [0]))
+    owner.send(later.session, received(8, [0]))
+    owner.run()
+    assert [answer.request for answer in owner.batches] == [8]
+
+
+@pytest.mark.hazard("two-gateways-hold-one-client")
+def test_later_opening_of_one_instance_is_told_what_has_settled() -> None:
+    """The mark that the next number is read against."""
+    _, owner = serving()
+    granted = owner.open("kafka/7", **of_kafka(1))
+    owner.send(granted.session, received(1, [0, 1]))
+    call = owner.ask("kafka/7", SendAdds, **of_kafka(2))
+    assert call not in owner.answers
+    assert ends(owner) == [(granted.session, SessionSuperseded)]
+    owner.run()
+    later = owner.answers[call]
+    assert isinstance(later, Granted)
+    assert (later.instance, later.last_sequence_id, later.final) == (granted.instance, 1, True)
+
+
+def test_epoch_that_was_forgotten_is_closed_by_the_first_mark() -> None:
+    """Only a new name takes it."""
+    _, owner = serving()
+    granted = owner.open("kafka/7", **of_kafka(1, mark=last_of(3)))
+    assert granted.last_sequence_id == last_of(3)
+    owner.send(granted.session, received(1, [last_of(3) + 1]))
+    owner.run()
+    assert owner.open("kafka/7", **of_kafka(2, mark=last_of(9))).last_sequence_id == last_of(3) + 1
 
 
 # --- who may --------------------------------------------------------------------------------------------------------

@@ -29,34 +29,34 @@ class JavaPrograms:
     @classmethod
     def compiled(cls, folder: str, classes: Path) -> "JavaPrograms":
         """classes: an empty directory."""
-        jars = _fetched(HERE / folder / "pom.xml")
+        jars = fetched(HERE / folder / "pom.xml")
         sources = [str(path) for path in sorted((HERE / folder).glob("*.java"))]
-        command = [_program("javac"), "-d", str(classes), "-cp", f"{jars}/*", *sources]
+        command = [program("javac"), "-d", str(classes), "-cp", f"{jars}/*", *sources]
         subprocess.run(command, check=True, timeout=_INSTALL_S)
         return cls(classes, jars)
 
     def start(self, log: Path, name: str, *arguments: str) -> Running:
         """The program of this class. It gets less of the processor than the test, which must not miss its moment."""
         path = f"{self.classes}{os.pathsep}{self.jars}/*"
-        command = [_program("java"), "-Xmx256m", _LOG_LEVEL, "-cp", path, name, *arguments]
+        command = [program("java"), "-Xmx256m", _LOG_LEVEL, "-cp", path, name, *arguments]
         running = started(log, guarded(command), environment(), log.parent)
         os.setpriority(os.PRIO_PROCESS, running.process.pid, 10)
         return running
 
 
-def _fetched(pom: Path) -> Path:
+def fetched(pom: Path) -> Path:
     """The folder of the jars that the file names, and of those that they need."""
     jars = KEPT / f"{pom.parent.name}-{crc32(pom.read_bytes()):08x}"
     if not jars.exists():
         partial = jars.with_suffix(".partial")
         shutil.rmtree(partial, ignore_errors=True)
         goal = ["dependency:copy-dependencies", "-DincludeScope=runtime", f"-DoutputDirectory={partial}"]
-        subprocess.run([_program("mvn"), "-q", "-B", "-f", str(pom), *goal], check=True, timeout=_INSTALL_S)
+        subprocess.run([program("mvn"), "-q", "-B", "-f", str(pom), *goal], check=True, timeout=_INSTALL_S)
         partial.rename(jars)
     return jars
 
 
-def _program(name: str) -> str:
+def program(name: str) -> str:
     found = shutil.which(name)
     assert found is not None, f"{name} is missing: `make tools-java` installs it"
     return found

@@ -20,6 +20,7 @@ __all__ = ["client", "cluster"]
 
 ONE, PARTS = "persistent://acme/web/one", "persistent://acme/web/parts"
 WEB = "acme/web"
+READ, WITH_SCHEMA = "persistent://public/default/read", "persistent://public/default/with-schema"
 
 
 class Result(NamedTuple):
@@ -110,7 +111,9 @@ async def test_commands(cluster: Cluster, client: oncelog.AsyncClient, admin: Ja
         # Else the messages below would expire while the commands run.
         (f"namespaces remove-message-ttl {WEB}", None),
         (f"namespaces grant-permission {WEB} --role shop --actions produce,consume", None),
-        (f"namespaces permissions {WEB}", "shop    [produce, consume]"),
+        # One replaces the other. The tool prints two rights in any order.
+        (f"namespaces grant-permission {WEB} --role shop --actions consume", None),
+        (f"namespaces permissions {WEB}", "shop    [consume]"),
         (f"namespaces revoke-permission {WEB} --role shop", None),
         (f"namespaces set-dispatcher-pause-on-ack-state-persistent {WEB}", None),
         (f"namespaces get-dispatcher-pause-on-ack-state-persistent {WEB}", "true"),
@@ -200,3 +203,81 @@ async def refusals(cluster: Cluster, admin: JavaPrograms, directory: Path) -> No
     found = await run(admin, cluster, directory / "refusals", *expected)
     for result, (command, reason) in zip(found, expected.items(), strict=True):
         assert (command, result.exit, reason in result.output) == (command, 1, True), result.output
+
+
+@pytest.mark.asyncio
+async def test_messages(cluster: Cluster, client: oncelog.AsyncClient, admin: JavaPrograms, tmp_path: Path) -> None:
+    """Five single messages and a batch of two."""
+    async with await client.create_producer(READ, producer_name="shop") as producer:
+        places = [(await producer.send(b"%d" % number, sequence_id=number)).message_id for number in range(5)]
+        values = [b"batch a", b"batch b"]
+        sent = await producer.send_many(values, sequence_ids=[5, 6], keys=[b"k", b"\xff"], properties=[{"a": "b"}, {}])
+    at = ":".join(str(places[3]).split(":")[:2])
+    ledger, entry = at.split(":")
+    batch = ":".join(str(sent.message_ids[0]).split(":")[:2])
+    of_batch = "--ledgerId {} --entryId {}".format(*batch.split(":"))
+    found = await run(
+        admin, cluster, tmp_path / "messages",
+        f"topics create-subscription {READ} --subscription p --messageId earliest",
+        f"topics peek-messages {READ} --subscription p --count 7",
+        f"topics get-message-by-id {READ} --ledgerId {ledger} --entryId {entry}",
+        f"topics get-message-by-id {READ} {of_batch}",
+        f"topics examine-messages {READ}",
+        f"topics examine-messages {READ} --initialPosition earliest --messagePosition 6",
+        f"topics get-message-id {READ} --datetime 2021-06-28T16:53:08Z",
+        f"topics last-message-id {READ}",
+        f"topics get-message-by-id {READ} --ledgerId {ledger} --entryId 999",
+    )  # fmt: skip
+    assert [each.exit for each in found] == [0, 0, 0, 0, 0, 0, 0, 0, 1], found
+    peeked, by_id, whole, latest, sixth, at_time, last, unknown = [each.output for each in found[1:]]
+    assert [hex_of(value) in peeked for value in (b"0", b"4", b"batch a", b"batch b")] == [True] * 4
+    assert (peeked.count("Message ID: "), f"Batch Message ID: {batch}:1" in peeked) == (7, True)
+    assert (f"Message ID: {at}" in by_id, hex_of(b"3") in by_id) == (True, True)
+    # Of a batch, this command prints the first message only, also on Pulsar.
+    assert (f"Batch Message ID: {batch}:0" in whole, hex_of(b"batch a") in whole) == (True, True)
+    assert "X-Pulsar-num-batch-message    2\na    b" in whole
+    assert (f"Batch Message ID: {batch}:1" in latest, hex_of(b"batch b") in latest) == (True, True)
+    assert (f"Batch Message ID: {batch}:0" in sixth, "Properties:\na    b" in sixth) == (True, True)
+    first = str(places[0]).split(":")
+    assert [json.loads(at_time)[name] for name in ("ledgerId", "entryId")] == [int(each) for each in first[:2]]
+    assert (f"{json.loads(last)['ledgerId']}:{json.loads(last)['entryId']}", json.loads(last)["batchIndex"]) == (
+        batch,
+        1,
+    )
+    assert "no message of topic public/default/read is stored at" in unknown
+
+
+def hex_of(value: bytes) -> str:
+    """As the tool prints it."""
+    return " ".join(f"{each:02x}" for each in value)
+
+
+@pytest.mark.asyncio
+async def test_schemas(cluster: Cluster, client: oncelog.AsyncClient, admin: JavaPrograms, tmp_path: Path) -> None:
+    await (await client.create_producer(WITH_SCHEMA)).close()
+    definitions = [f'{{"type":"record","name":"{name}","fields":[]}}' for name in ("Order", "Refund")]
+    files = [tmp_path / f"{number}.json" for number in range(3)]
+    for file, kind, definition in zip(files, ("AVRO", "AVRO", "JSON"), (*definitions, definitions[0]), strict=True):
+        file.write_text(json.dumps({"type": kind, "schema": definition, "properties": {"a": "b"}}))
+    found = await run(
+        admin, cluster, tmp_path / "schemas",
+        f"schemas get {WITH_SCHEMA}",
+        f"schemas upload {WITH_SCHEMA} --filename {files[0]}",
+        f"schemas upload {WITH_SCHEMA} --filename {files[1]}",
+        f"schemas upload {WITH_SCHEMA} --filename {files[0]}",
+        f"schemas upload {WITH_SCHEMA} --filename {files[2]}",
+        f"schemas compatibility {WITH_SCHEMA} --filename {files[1]}",
+        f"schemas compatibility {WITH_SCHEMA} --filename {files[2]}",
+        f"schemas get {WITH_SCHEMA}",
+        f"schemas get {WITH_SCHEMA} --version 0",
+        f"schemas get {WITH_SCHEMA} --all-version",
+        f"schemas delete {WITH_SCHEMA}",
+    )  # fmt: skip
+    assert [each.exit for each in found] == [1, 0, 0, 0, 1, 0, 0, 0, 0, 0, 1], found
+    none, _, _, _, other_type, _, _, newest, first, every, deleted = [each.output for each in found]
+    assert "the topic has no schema" in none
+    assert "of type JSON, and the topic has schemas of type AVRO" in other_type
+    assert (json.loads(newest)["version"], "Refund" in newest) == (1, True)
+    assert ("Order" in first, "Refund" in first) == (True, False)
+    assert [name in every for name in ("Order", "Refund")] == [True, True]
+    assert "schemas are not deleted" in deleted

@@ -468,3 +468,14 @@ def test_what_a_client_cannot_read_comes_again() -> None:
     assert answer.refusal.code is ServerError.NOT_ALLOWED_ERROR
     assert (table.reads_masks, table.waiting) == (False, 0)
     deliver(table, 1, [0, 1])
+
+
+@pytest.mark.hazard("ack-of-the-unreadable")
+def test_policy_acknowledges_what_a_client_cannot_read() -> None:
+    """As any other acknowledgement, but it is counted."""
+    table = shared()
+    deliver(table, 1, [0, 1])
+    asked = AckAsked([whole(1), whole(1), whole(2)], request_id=3, unreadable=True, acks_unreadable=True)
+    decision = table.acknowledge(asked)
+    assert (messages(decision.acknowledge), decision.nack) == ([10, 11], ())
+    assert (decision.unreadable, decision.ignored) == (1, 1)

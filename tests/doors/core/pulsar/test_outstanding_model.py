@@ -1,8 +1,9 @@
 """The table of a consumer against a naive model: sets of messages, an owner, and clients that are honest or not.
 
 Whatever happens in whatever order, the log is given no acknowledgement of a message that the client was not sent on
-this connection; and none that an honest client has not processed. An honest client acknowledges an entry when it has
-processed all messages of one delivery of it, and sends sets only of messages that it has processed.
+this connection, unless it has named an entry with this message alone; and none that an honest client has not processed.
+An honest client acknowledges an entry when it has processed all messages of one delivery of it, perhaps of a former
+connection, and sends sets only of messages that it has processed.
 """
 
 from collections.abc import Iterable
@@ -11,9 +12,10 @@ from dataclasses import dataclass, field
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from oncelog.core.acks.ack_state import FIRST_EPOCH
 from oncelog.core.acks.changes import IndexRange
 from oncelog.core.errors import LedgerUnavailable
-from oncelog.core.ids import EntryId, LedgerId, Position, SeekEpoch
+from oncelog.core.ids import EntryId, LedgerId, Position
 from oncelog_doors.core.pulsar.consuming.acknowledgements import AckAsked, NamedId
 from oncelog_doors.core.pulsar.consuming.arrivals import Arrived
 from oncelog_doors.core.pulsar.consuming.outstanding import Arrival, Outgoing, Outstanding
@@ -23,7 +25,7 @@ from tests.doors.core.pulsar.message_sets import indexes, ranges, set_bits, word
 SIZES = (1, 3, 5, 3, 2, 70, 3, 2, 4, 1, 6, 3, 3, 2, 9, 3)
 ENTRIES = {2 * number: (100 + sum(SIZES[:number]), size) for number, size in enumerate(SIZES)}
 ENCRYPTED = 6
-EPOCH = SeekEpoch(3)
+EPOCH = FIRST_EPOCH
 FREE, HERE, ELSEWHERE, DONE = "free", "here", "elsewhere", "acknowledged"
 
 
@@ -49,6 +51,8 @@ class World:
         self.at = dict.fromkeys((i for first, n in ENTRIES.values() for i in range(first, first + n)), FREE)
         self.keeps_order, self.cumulative, self.sets, self.honest = keeps_order, cumulative, sets, honest
         self.processed: set[int] = set()
+        #: entries of which all messages of a delivery were processed, also on former connections
+        self.completed: set[int] = set()
         self.requests = 0
         self.connect()
 
@@ -58,6 +62,8 @@ class World:
         self.deliveries: list[Delivered] = []
         self.had: set[int] = set()
         self.prepared: Outgoing[int] | None = None
+        #: entries that the client has named, and wanted no answer
+        self.named: set[int] = set()
         #: {entry: messages at the client, neither durably acknowledged nor given back}
         self.live: dict[int, set[int]] = {}
         self.tickets: dict[int, set[int]] = {}
@@ -78,9 +84,13 @@ class World:
             return
         position = Position(LedgerId(5), EntryId(entry))
         arrived = Arrived(entry, position, first, count, ranges(chosen), EPOCH, entry != ENCRYPTED)
-        assert self.table.arrived(arrived) is Arrival.TAKEN
+        arrival = self.table.arrived(arrived)
         self.arrived += len(chosen)
         self.move(chosen, HERE)
+        if arrival is not Arrival.TAKEN:
+            assert (arrival, count, entry in self.named) == (Arrival.ACKNOWLEDGED, 1, True)
+            self.had.update(chosen)
+            self.ack(set(chosen), NamedId(5, entry), wants_answer=False)
 
     def prepare(self, _number: int) -> None:
         if self.prepared is None:
@@ -116,6 +126,7 @@ class World:
         one.processed.update(chosen)
         self.processed.update(chosen)
         if one.processed == one.shown:
+            self.completed.add(one.entry)
             one.named |= self.ack(one.shown, NamedId(5, one.entry))
         elif self.sets and number & 1:
             clear = set(chosen) if number & 2 else one.processed
@@ -123,6 +134,14 @@ class World:
             one.named |= self.ack(clear, NamedId(5, one.entry, ack_set=words(one.places, clear), batch_size=size))
         elif number & 8 and not self.sets:
             one.named |= self.ack({chosen[0]}, NamedId(5, one.entry, one.places.index(chosen[0])))
+
+    def acknowledge_again(self, number: int) -> None:
+        """An entry that the client has completed, perhaps on a former connection. It wants no answer."""
+        entries = sorted(self.completed if self.honest else ENTRIES)
+        if entries:
+            entry = entries[number % len(entries)]
+            self.named.add(entry)
+            self.ack(set(), NamedId(5, entry), wants_answer=False)
 
     def acknowledge_up_to(self, number: int) -> None:
         one = self.pick(number)
@@ -214,11 +233,11 @@ class World:
 
     # --- helpers ------------------------------------------------------------------------------------------------------
 
-    def ack(self, means: set[int], *ids: NamedId, cumulative: bool = False) -> set[int]:
+    def ack(self, means: set[int], *ids: NamedId, cumulative: bool = False, wants_answer: bool = True) -> set[int]:
         """means: by the client. Returns the same; nothing if the answer is that some of it comes again."""
         self.requests += 1
-        self.expected.add(self.requests)
-        decision = self.table.acknowledge(AckAsked(ids, cumulative, self.requests))
+        self.expected.update([self.requests] if wants_answer else [])
+        decision = self.table.acknowledge(AckAsked(ids, cumulative, self.requests if wants_answer else None))
         messages = set(indexes(decision.acknowledge))
         assert messages <= self.had, "a message was acknowledged that the client was not sent"
         assert not self.honest or messages <= self.processed, "a message was acknowledged that was not processed"
@@ -281,7 +300,7 @@ ACTIONS = (
     World.deliver, World.deliver, World.deliver, World.pass_on, World.pass_on, World.pass_on, World.pass_on,
     World.prepare, World.send, World.acknowledge, World.acknowledge, World.acknowledge, World.settle, World.settle,
     World.redeliver, World.redeliver, World.redeliver_all, World.recall, World.elsewhere, World.unreadable,
-    World.acknowledge_up_to, World.lie,
+    World.acknowledge_up_to, World.acknowledge_again, World.acknowledge_again, World.lie,
 )  # fmt: skip
 STEPS = st.lists(st.tuples(st.integers(0, len(ACTIONS) - 1), st.integers(0, 2**13 - 1)), max_size=80)
 

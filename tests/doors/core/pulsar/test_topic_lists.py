@@ -3,7 +3,8 @@
 from zlib import crc32
 
 from oncelog_doors.core.pulsar.server_errors import Refusal, ServerError
-from oncelog_doors.core.pulsar.topic_lists import NamedTopic, TopicList, topic_list
+from oncelog_doors.core.pulsar.topic_lists import TopicList, topic_list
+from oncelog_doors.core.shared.named_topics import NamedTopic
 
 BYTES_MAX = 5 * 1024 * 1024
 TOPICS = [NamedTopic("shop/main/orders"), NamedTopic("shop/main/lines", 2)]

@@ -49,6 +49,8 @@ def test_no_place(given: object, reason: str) -> None:
 
 def test_new_subscription() -> None:
     assert subscription_of(None) == subscription_of({}) == {"start": {"position": "latest"}}
+    assert subscription_of("latest") == {"start": {"position": "latest"}}
+    assert subscription_of("earliest") == {"start": {"position": "earliest"}}
     assert subscription_of(message_id(-1, -1, properties={"a": "b"})) == {
         "start": {"position": "earliest"},
         "properties": {"a": "b"},

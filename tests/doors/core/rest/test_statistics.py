@@ -68,6 +68,7 @@ def test_subscription() -> None:
     assert "blockedOnAckStatePersistent" not in found
     [consumer] = found["consumers"]
     assert (consumer["consumerName"], consumer["availablePermits"], consumer["address"]) == ("c", 5, "")
+    assert consumer["blockedConsumerOnUnackedMsgs"] is False
     blocked = SUBSCRIPTION | {
         "is_blocked_on_ack_state_persistent": True,
         "blocked": {"since_ms": 1},
@@ -79,6 +80,7 @@ def test_subscription() -> None:
     found = topic_stats(STATS | {"subscriptions": {"s": blocked}}, [], "")["subscriptions"]["s"]
     assert found["isBlockedOnAckStatePersistent"] is True
     assert found["blockedOnAckStatePersistent"] == {"since_ms": 1}
+    assert [each["blockedConsumerOnUnackedMsgs"] for each in found["consumers"]] == [True]
     # The next consumer chooses the type.
     assert (found["type"], found["activeConsumerName"], found["backlogSize"]) == ("None", "c", 0)
 

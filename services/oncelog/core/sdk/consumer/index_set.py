@@ -2,7 +2,6 @@
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator
-from itertools import pairwise
 
 from oncelog.core.acks.changes import IndexRange
 from oncelog.core.errors import InvariantViolated
@@ -101,8 +100,8 @@ class IndexSet:
         self.count = 0
 
     def check_invariants(self) -> None:
-        ranges = list(self)
-        if self.count != sum(last - first + 1 for first, last in ranges):
-            raise InvariantViolated(f"the set counts {self.count} indexes and holds {ranges}")
-        if any(after.first <= before.last + 1 for before, after in pairwise(ranges)):
-            raise InvariantViolated(f"ranges overlap, or could be one: {ranges}")
+        firsts, lasts = self._firsts, self._lasts
+        if self.count != sum(lasts) - sum(firsts) + len(firsts):
+            raise InvariantViolated(f"the set counts {self.count} indexes and holds {list(self)}")
+        if any(first <= last + 1 for first, last in zip(firsts[1:], lasts, strict=False)):
+            raise InvariantViolated(f"ranges overlap, or could be one: {list(self)}")

@@ -13,7 +13,16 @@ from oncelog.core.access import Caller
 from oncelog.core.errors import InvariantViolated, OncelogError
 from oncelog.core.formats.entry import SequenceMode
 from oncelog.core.formats.opening import GatewayClient, OnConflict, ProducerInstance
-from oncelog.core.ids import NO_SEQUENCE, Generation, InstanceId, OwnerEpoch, ProducerId, SequenceId, SessionNumber
+from oncelog.core.ids import (
+    NO_INSTANCE,
+    NO_SEQUENCE,
+    Generation,
+    InstanceId,
+    OwnerEpoch,
+    ProducerId,
+    SequenceId,
+    SessionNumber,
+)
 from oncelog.core.sdk.owner_attempts import OPEN_TIMEOUT_MS, AttemptEffect, OpeningPhase, OwnerAttempts
 from oncelog.core.sdk.producer.pending_batches import IN_FLIGHT_BYTES_MAX, IN_FLIGHT_COUNT_MAX, PENDING_BYTES_MAX
 
@@ -51,6 +60,8 @@ class ProducerSettings:
     lease: ProducerInstance | None = None
     #: the client for which a gateway opens the producer; its token is presented at the first opening
     client: GatewayClient | None = None
+    #: of a client that has the same one at each gateway; NO_INSTANCE: random, of this producer alone
+    instance_id: InstanceId = NO_INSTANCE
 
 
 # --- events -----------------------------------------------------------------------------------------------------------
@@ -132,7 +143,7 @@ class SessionOpening(OwnerAttempts):
     """The attempts of one producer to get a session."""
 
     def __init__(self, settings: ProducerSettings, instance_id: InstanceId) -> None:
-        """instance_id: 16 random bytes, of this producer alone."""
+        """instance_id: 16 bytes, of this producer alone, or of its client at each gateway."""
         super().__init__(settings.open_timeout_ms)
         self._settings = settings
         self._instance_id = instance_id

@@ -3,12 +3,22 @@
 Ids are all automatic or all explicit. Automatic ids continue after the last id in the log, or after the id that the
 application gives as its last. If that is behind the log, the next ids repeat what is stored, each of them, also over a
 new session: an id that was skipped would store a repetition as a new message. Explicit ids of a contiguous producer
-that leave a gap are refused here, before they would end the session.
+that leave a gap are refused here, before they would end the session; those of an epoched one may also begin a higher
+epoch.
 """
 
 from dataclasses import dataclass
 
-from oncelog.core.errors import EntriesLost, InvalidSequenceId, OncelogError, SequenceGap, SequenceIdRequired
+from oncelog.core.errors import (
+    EntriesLost,
+    InvalidSequenceId,
+    OncelogError,
+    SequenceGap,
+    SequenceIdRequired,
+    StaleSequence,
+)
+from oncelog.core.formats.entry import SequenceMode
+from oncelog.core.formats.epoched_ids import begins_epoch
 from oncelog.core.ids import NO_SEQUENCE, SEQUENCE_ID_MAX, SequenceId
 from oncelog.core.sdk.producer.sequence_ids import BatchIds
 
@@ -28,13 +38,23 @@ class SequenceAssignment:
     known: the first grant has arrived, so the end of the log is known. explicit: None before the first batch.
     """
 
-    contiguous: bool
+    mode: SequenceMode
     initial: int | None
     highest: int = NO_SEQUENCE
     stored: SequenceId = NO_SEQUENCE
     stored_before: SequenceId = NO_SEQUENCE
     known: bool = False
     explicit: bool | None = None
+
+    @property
+    def contiguous(self) -> bool:
+        """Whether ids have no gaps."""
+        return self.mode is not SequenceMode.MONOTONIC
+
+    def leaves_gap(self, error: OncelogError) -> bool:
+        """Whether a batch that was refused with it leaves a gap, so that the producer cannot go on behind it. What is
+        stale in mode EPOCHED is of an older epoch, and nothing follows it."""
+        return self.contiguous and not (self.mode is SequenceMode.EPOCHED and isinstance(error, StaleSequence))
 
     @property
     def own_above(self) -> SequenceId:
@@ -96,11 +116,20 @@ class SequenceAssignment:
                 )
         elif self.contiguous and ids.deltas:
             return InvalidSequenceId("the ids of a contiguous producer must have no holes", field="sequence_ids")
-        elif self.contiguous and ids.first > expected:
+        elif self.contiguous and ids.first > expected and not self.begins_epoch(ids.first, after=self.highest):
             return SequenceGap(
                 f"expected sequence id {expected}, got {ids.first}: resend from id {expected}", expected=expected
             )
         return None
+
+    def begins_epoch(self, first: SequenceId, *, after: int) -> bool:
+        """Whether a batch that begins with the id `first` may follow the id `after`, although it leaves ids out."""
+        return self.mode is SequenceMode.EPOCHED and begins_epoch(first, after)
+
+    def never_stored(self, error: OncelogError) -> bool:
+        """Whether no sending of a batch that was refused with it has stored it: an id that was stored is never stale,
+        but in an older epoch, of which the log may have forgotten it."""
+        return isinstance(error, StaleSequence) and self.mode is not SequenceMode.EPOCHED
 
     def assign(self, ids: BatchIds | None, count: int) -> BatchIds:
         """The ids of a batch that `refuse` accepted."""

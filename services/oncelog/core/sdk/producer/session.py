@@ -6,7 +6,7 @@
 
 Rules
 - An error answer is retriable (the session has ended: open again and resend all pending batches in order), final for
-  its batch (the batch fails and is not resent; a monotonic producer continues, a contiguous one cannot) or final for
+  its batch (the batch fails and is not resent; a producer continues, unless its ids now have a gap) or final for
   the producer (hazard endless-resend).
 - Answers of another session number are ignored (hazard marks-of-a-failed-write). Answers with an owner_epoch below the
   highest one that this client has seen are rejected, and the owner is looked up again (hazard deposed-owner-refuses).
@@ -37,7 +37,6 @@ from oncelog.core.errors import InvariantViolated, OncelogError
 from oncelog.core.formats.batch import HEADER_BYTES, IN_CHUNKS, Checksum
 from oncelog.core.formats.chunks import names_bytes
 from oncelog.core.formats.client_token import needs_level
-from oncelog.core.formats.entry import SequenceMode
 from oncelog.core.formats.outcome import Outcome, ResultKind, refuses
 from oncelog.core.ids import InstanceId, OwnerEpoch, SessionNumber
 from oncelog.core.names import is_reserved
@@ -109,7 +108,7 @@ class ProducerSession:
         self.message_bytes_max = MESSAGE_BYTES_MAX
         #: whether deduplication is enabled for the topic, as the owner last reported, or the name is reserved
         self.deduplication = True
-        self.numbers = SequenceAssignment(settings.mode is SequenceMode.CONTIGUOUS, settings.initial_sequence_id)
+        self.numbers = SequenceAssignment(settings.mode, settings.initial_sequence_id)
         self.opening = SessionOpening(settings, instance_id)
         self.pending = PendingBatches(
             checksum,
@@ -348,7 +347,7 @@ class ProducerSession:
             elif isinstance(result, FINAL_FOR_BATCH):
                 effects += self._fail_batch(batch, result)
                 over = over or errors.SessionEnded("a refused batch ended the session")
-                fatal, refused = fatal or (result if self.numbers.contiguous else None), request
+                fatal, refused = fatal or (result if self.numbers.leaves_gap(result) else None), request
             elif result.retriable:
                 over = over or result
             else:
@@ -379,8 +378,8 @@ class ProducerSession:
     def _fail_batch(self, batch: PendingBatch, error: OncelogError) -> list[ProducerEffect]:
         self.pending.answered(batch.request)
         self._has_stored_chunks = self._has_stored_chunks and batch.payload_format not in IN_CHUNKS
-        # A message that an earlier sending stored is never stale; other refusals do not exclude an earlier sending.
-        stored = None if batch.resent and not isinstance(error, errors.StaleSequence) else False
+        # Other refusals do not exclude that an earlier sending was stored.
+        stored = None if batch.resent and not self.numbers.never_stored(error) else False
         return [] if batch.given_up else [Fail(batch.request, error, stored)]
 
     def _epoch_seen(self, owner_epoch: OwnerEpoch) -> list[ProducerEffect]:
@@ -401,7 +400,7 @@ class ProducerSession:
         self.trouble = error
         oldest, expected = self.pending.oldest, error.details.get("expected")
         if isinstance(error, errors.SequenceGap) and oldest is not None and isinstance(expected, int):
-            if expected < oldest.ids.first:
+            if expected < oldest.ids.first and not self.numbers.begins_epoch(oldest.ids.first, after=expected - 1):
                 # No pending batch closes this gap: resending would be refused for ever (hazard endless-resend).
                 return self._fail(error)
         elif isinstance(error, errors.UnknownProducer):

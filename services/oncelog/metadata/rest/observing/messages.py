@@ -104,7 +104,7 @@ class FoundMessage(BaseModel):
         None, description="false: it is switched off now, so the message may also be stored at further places"
     )
     producer_id: int | None = None
-    mode: str | None = Field(None, description="monotonic or contiguous")
+    mode: str | None = Field(None, description="monotonic, contiguous or epoched")
     accepted: int | None = Field(None, description="The highest sequence id that was handed to the log; -1: none")
     persisted: int | None = Field(None, description="The highest sequence id that is durable; -1: none")
     recent_floor: int | None = Field(None, description="Ids at or below it are older than what is remembered; -1: none")

@@ -38,12 +38,13 @@ class NamedId(NamedTuple):
 
 class AckAsked(NamedTuple):
     """An ACK. request_id: None: the client wants no ACK_RESPONSE. unreadable: it has a validation_error: the client
-    could not read what it acknowledges."""
+    could not read what it acknowledges. acks_unreadable: a policy acknowledges this, as Pulsar does."""
 
     ids: Sequence[NamedId]
     cumulative: bool = False
     request_id: int | None = None
     unreadable: bool = False
+    acks_unreadable: bool = False
 
 
 class AckAnswer(NamedTuple):
@@ -58,7 +59,8 @@ class AckDecision(NamedTuple):
 
     acknowledge: messages to acknowledge in one request to the log, with this seek_epoch; empty: none. When the request
     is over, `Outstanding.settled(ticket, …)` is called. nack: to deliver again, after UNREADABLE_DELAY_MS. answers: due
-    now. ignored: how many ids name nothing that this consumer holds, or contradict it. unreadable: entries in `nack`.
+    now. ignored: how many ids name nothing that this consumer holds, or contradict it. unreadable: how many entries
+    the client could not read.
     """
 
     acknowledge: Ranges = ()

@@ -16,9 +16,8 @@ entry" (hazard ack-of-another-part).
 - The numbers of messages in a batch, which acknowledgement sets use, stay those of the first delivery for a client that
   reads masks. For others fewer messages are a batch of their own. Then a set does not say which delivery it counts, and
   is ignored unless it has the size of the batch (hazard ack-of-another-part).
-- Nothing that a client does acknowledges a message that was not sent to it on this connection.
-
-Left out: acknowledgements of a former connection are ignored, also cumulative ones; their messages come again.
+- Nothing that a client does acknowledges a message that was not sent to it on this connection. There is one exception,
+  for messages that it had on a former one: `early_acks`.
 """
 
 from collections import OrderedDict
@@ -52,6 +51,7 @@ from oncelog_doors.core.pulsar.consuming.acknowledgements import (
     refusal_of_ack,
 )
 from oncelog_doors.core.pulsar.consuming.arrivals import Arrivals, Arrived
+from oncelog_doors.core.pulsar.consuming.early_acks import EarlyAcks
 from oncelog_doors.core.pulsar.consuming.held_entries import HeldEntry, State
 from oncelog_doors.core.pulsar.message_ids import before
 from oncelog_doors.core.pulsar.server_errors import Refusal, ServerError, refusal_of
@@ -78,6 +78,8 @@ class Arrival(Enum):
     #: somebody has sought the subscription, and this is the first that is heard of it. All that the client holds is
     #: void, and it must subscribe again.
     SOUGHT = auto()
+    #: the client has acknowledged it before. It is not sent, and `acknowledge` is due for its position.
+    ACKNOWLEDGED = auto()
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,6 +104,8 @@ class _Taken(Generic[E]):
         self.parts: list[tuple[HeldEntry[E], Ranges]] = []
         #: earlier requests that acknowledge some of the same messages
         self.earlier: set[int] = set()
+        #: ids of entries that were not sent
+        self.early: list[NamedId] = []
         self.ignored = 0
 
 
@@ -139,9 +143,14 @@ class Outstanding(Generic[E]):
         self._sent: tuple[Position, Position] | None = None
         self._given_back = 0
         self._recent: OrderedDict[Position, None] = OrderedDict()
+        self._early = EarlyAcks()
         self._numbers = self._tickets = 0
         self._requests: dict[int, _Taken[E]] = {}
         self._answers = AckAnswers()
+
+    def created(self) -> None:
+        """The subscription was created for this consumer, so its client has had nothing of it before."""
+        self._early.end()
 
     # --- delivery -----------------------------------------------------------------------------------------------------
 
@@ -155,6 +164,12 @@ class Outstanding(Generic[E]):
             self.must_close = True
             return Arrival.SOUGHT
         self.seek_epoch = arrived.seek_epoch
+        if arrived.position not in self._table and self._early.take(arrived):
+            held = self._hold(arrived.position, arrived.ranges)
+            held.state, held.was_sent, held.left = State.OUT, True, all_bits(held.count)
+            self.unacknowledged += held.count
+            self._never_sent += held.count
+            return Arrival.ACKNOWLEDGED
         self._arrivals.add(arrived)
         return Arrival.TAKEN
 
@@ -264,7 +279,7 @@ class Outstanding(Generic[E]):
         if refusal is not None:
             answers = self._answers.open(asked.request_id, (), refusal)
             return AckDecision(answers=answers, ignored=len(asked.ids))
-        if asked.unreadable:
+        if asked.unreadable and not asked.acks_unreadable:
             return self._unreadable(asked)
         if any(named.ack_set for named in asked.ids):
             self.reads_masks = True
@@ -274,6 +289,8 @@ class Outstanding(Generic[E]):
         else:
             for named in asked.ids:
                 self._individual(named, taken)
+        if asked.request_id is None:
+            self._early.name(taken.early)
         tickets = taken.earlier
         if taken.parts:
             self._tickets += 1
@@ -286,13 +303,16 @@ class Outstanding(Generic[E]):
             ticket=taken.ticket if taken.parts else 0,
             answers=self._answers.open(asked.request_id, tickets, refusal),
             ignored=taken.ignored,
+            unreadable=len({held.position for held, _ranges in taken.parts}) if asked.unreadable else 0,
         )
 
     def _individual(self, named: NamedId, taken: _Taken[E]) -> None:
         position = named.position
         held = self._table.get(position)
         if held is None or not held.was_sent:
-            taken.ignored += position not in self._recent
+            if position not in self._recent:
+                taken.ignored += 1
+                taken.early.append(named)
             return
         bits = held.named(named)
         if bits is None:
@@ -446,6 +466,7 @@ class Outstanding(Generic[E]):
         self._arrivals.clear()
         self._table.clear()
         self._recent.clear()
+        self._early.clear()
         self._requests.clear()
         self._sent = self._highest = None
         self._sorted = True

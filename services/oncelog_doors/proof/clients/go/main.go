@@ -4,6 +4,7 @@ package main
 import (
 	"bufio"
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"strconv"
@@ -21,6 +22,8 @@ func main() {
 	})
 	must(err)
 	var producer pulsar.Producer
+	var consumer pulsar.Consumer
+	received := map[string]pulsar.MessageID{}
 	var count, sent int64
 	for lines := bufio.NewScanner(os.Stdin); lines.Scan(); {
 		words := strings.Fields(lines.Text())
@@ -69,10 +72,55 @@ func main() {
 			}
 			reader.Close()
 			fmt.Println(found)
+		case "consume":
+			queue := int(number(words[1]))
+			consumer, err = client.Subscribe(pulsar.ConsumerOptions{
+				Topic: topic, SubscriptionName: "billing", Type: pulsar.Shared,
+				SubscriptionInitialPosition: pulsar.SubscriptionPositionEarliest,
+				ReceiverQueueSize: queue, EnableZeroQueueConsumer: queue == 0,
+				AckWithResponse: true, AckGroupingOptions: &pulsar.AckGroupingOptions{MaxSize: 1},
+			})
+			must(err)
+			fmt.Println("consuming")
+		case "receive":
+			fmt.Println(receive(consumer, time.Duration(number(words[1]))*time.Millisecond, words[2:], received))
+		case "acknowledge":
+			for _, value := range words[1:] {
+				must(consumer.AckID(received[value]))
+			}
+			fmt.Println("acknowledged")
+		case "close":
+			consumer.Close()
+			fmt.Println("closed")
 		default:
 			panic("unknown line: " + lines.Text())
 		}
 	}
+}
+
+func receive(consumer pulsar.Consumer, limit time.Duration, values []string, received map[string]pulsar.MessageID) string {
+	missing := map[string]bool{}
+	for _, value := range values {
+		missing[value] = true
+	}
+	found := "received"
+	for len(missing) > 0 {
+		waiting, cancel := context.Background(), context.CancelFunc(func() {})
+		if limit > 0 {
+			waiting, cancel = context.WithTimeout(waiting, limit)
+		}
+		message, err := consumer.Receive(waiting)
+		cancel()
+		if errors.Is(err, context.DeadlineExceeded) {
+			break
+		}
+		must(err)
+		value := string(message.Payload())
+		received[value] = message.ID()
+		delete(missing, value)
+		found += " " + value
+	}
+	return found
 }
 
 func oneWord(err error) string {

@@ -1,10 +1,11 @@
-"""By which key a message of a client of Pulsar is delivered to a key_shared subscription."""
+"""By which key a message of a gateway's client is delivered to a key_shared subscription."""
 
 import zlib
 
 from oncelog.core.delivery.events import StoredEntry
 from oncelog.core.delivery.key_ranges import SLOTS, slots_of
 from oncelog.core.formats.entry import EntryKind
+from tests.core import kafka_batches
 from tests.core.builders import LogOf
 from tests.core.pulsar_entries import Sent, as_batch, batched, encrypted, numbered
 
@@ -40,3 +41,18 @@ def test_an_encrypted_entry_has_the_key_that_it_shows() -> None:
 def test_an_entry_that_cannot_be_read_has_no_keys() -> None:
     """Consumers report it when they decode it."""
     assert slots(batched([Sent(1, b"", b"a"), Sent(2, b"")]), [1, 3]) is None
+
+
+def test_a_record_of_kafka_has_its_key() -> None:
+    """An empty one is a key, a null one is none. Records without any have no slots."""
+    sent = [kafka_batches.Sent(b"", b"a"), kafka_batches.Sent(None), kafka_batches.Sent(b"", b"")]
+    assert slots_of_kafka(sent) == [slot(b"a"), None, slot(b"")]
+    assert slots_of_kafka(sent, skip=1) == [None, slot(b"")]
+    assert slots_of_kafka(sent[1:2]) is None
+
+
+def slots_of_kafka(sent: list[kafka_batches.Sent], *, skip: int = 0) -> object:
+    log = LogOf()
+    body = kafka_batches.as_batch(kafka_batches.batched(sent, codec=1), range(len(sent)))
+    header = log.add(EntryKind.MESSAGES, body, count=len(sent) - skip, skip_first=skip)
+    return slots_of(StoredEntry(header.position, 0, header.count, skip, log.entries[0][1]))

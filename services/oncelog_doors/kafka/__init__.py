@@ -1,0 +1,1 @@
+"""The bytes of Kafka's protocol, and connections that speak it."""

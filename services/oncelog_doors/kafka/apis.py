@@ -1,0 +1,29 @@
+"""The requests of Kafka's protocol that a door knows, and their versions.
+
+No version above these is told, so clients use no topic ids and no fetch sessions by them. The lowest version of Produce
+is told for clients that ask whether a broker compresses (librdkafka), and refused below 3: batches of earlier formats
+are not stored.
+"""
+
+from typing import NamedTuple
+
+
+class Versions(NamedTuple):
+    """Both inclusive."""
+
+    first: int
+    last: int
+
+
+KNOWN = {
+    "Produce": Versions(0, 8),
+    "Fetch": Versions(4, 11),
+    "ListOffsets": Versions(1, 5),
+    "Metadata": Versions(0, 8),
+    "FindCoordinator": Versions(0, 2),
+    "SaslHandshake": Versions(1, 1),
+    "ApiVersions": Versions(0, 3),
+    "InitProducerId": Versions(0, 4),
+    "DescribeAcls": Versions(1, 2),
+    "SaslAuthenticate": Versions(0, 1),
+}

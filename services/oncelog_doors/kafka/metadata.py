@@ -1,0 +1,75 @@
+"""Metadata: topics, partitions, and the one broker that clients see, which leads all of them.
+
+Any door answers for that broker. A client that has got the answer can use the topic at once: a topic that is created
+for it is there before the answer is (hazard lost-first-batch).
+"""
+
+import asyncio
+from collections.abc import Sequence
+
+from oncelog.core.errors import OncelogError, PermissionDenied
+from oncelog_doors.core.kafka.error_codes import ErrorCode, code_of
+from oncelog_doors.core.kafka.topic_names import topic_of
+from oncelog_doors.core.shared.named_topics import is_own
+from oncelog_doors.kafka.asking import LOOKUPS_AT_ONCE, Asking
+from oncelog_doors.kafka.codec import Body
+
+#: The only one.
+NODE_ID = 0
+
+
+async def metadata(around: Asking, version: int, asked: Body) -> Body:
+    """The body of the answer. Raises OncelogError if the topics cannot be listed now."""
+    wanted = asked["topics"]
+    # Before version 1 no topics means all of them, because there is no null.
+    if wanted is None or (version == 0 and not wanted):
+        topics = await _all(around)
+    else:
+        may_create = asked.get("allow_auto_topic_creation", True)
+        topics = await _some(around, [each["name"] for each in wanted], may_create)
+    broker = around.broker
+    return {
+        "brokers": [{"node_id": NODE_ID, "host": broker.host, "port": broker.port}],
+        "cluster_id": around.cluster.cluster_id,
+        "controller_id": NODE_ID,
+        "topics": topics,
+    }
+
+
+async def _all(around: Asking) -> list[Body]:
+    """Raises OncelogError: the answer has no place for it, and no topics would mean that there are none."""
+    try:
+        found = await around.cluster.topics_of(around.namespace, around.caller)
+    except PermissionDenied:
+        return []  # as Kafka: topics that a client may not use are left out
+    return [_topic(each.local, each.partitions) for each in found if not is_own(each.local)]
+
+
+async def _some(around: Asking, names: Sequence[str], may_create: bool) -> list[Body]:
+    places = asyncio.Semaphore(LOOKUPS_AT_ONCE)
+
+    async def one(name: str) -> Body:
+        async with places:
+            try:
+                topic = topic_of(name, around.namespace)
+                count = await around.cluster.partitions(topic, around.caller, may_create=may_create)
+            except OncelogError as error:
+                return {"error_code": _code_of_look_up(error), "name": name}
+            return _topic(name, count)
+
+    return list(await asyncio.gather(*map(one, dict.fromkeys(names))))
+
+
+def _code_of_look_up(error: OncelogError) -> ErrorCode:
+    """What a client does not know now it asks for again."""
+    return ErrorCode.LEADER_NOT_AVAILABLE if error.retriable else code_of(error)
+
+
+def _topic(name: str, count: int) -> Body:
+    """count: of partitions; 0: the topic is not partitioned."""
+    nodes = [NODE_ID]
+    partitions = [
+        {"partition_index": index, "leader_id": NODE_ID, "replica_nodes": nodes, "isr_nodes": nodes}
+        for index in range(max(1, count))
+    ]
+    return {"name": name, "partitions": partitions}

@@ -1,0 +1,75 @@
+"""Client libraries of Kafka publish through lost answers and kills: everything is stored once, in its order."""
+
+import asyncio
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from oncelog.runtime.port_claim import claim_port, port_of
+from tests.cluster.cluster_fixture import DEADLINE_S, Cluster
+from tests.cluster.until import until
+from tests.doors.clients.kafka_programs import NO_OPTIONS, PUBLISHERS, READERS, Message, Options
+from tests.doors.clients.kafka_proxy import LossyProxy
+from tests.doors.cluster.door_program import DoorProgram
+
+pytestmark = pytest.mark.asyncio
+
+MESSAGES = [Message(b"value %d" % number) for number in range(1_000)]
+#: Small batches, so that many are in flight.
+SMALL: dict[str, Options] = {
+    "confluent-kafka": {"enable.idempotence": True, "batch.num.messages": 20, "linger.ms": 1},
+    "kafka-python": {"batch_size": 500, "max_in_flight_requests_per_connection": 5},
+    "aiokafka": {"max_batch_size": 500},
+}
+
+
+@pytest.fixture
+def cluster(tmp_path: Path) -> Iterator[Cluster]:
+    """Sessions end later than any deadline of a test, so nothing waits for one to end."""
+    with (
+        claim_port("127.0.0.1") as claim,
+        Cluster.running(tmp_path, kafka_port=port_of(claim), session_timeout_ms=60_000) as own,
+    ):
+        yield own
+
+
+def values(servers: str, topic: str) -> list[bytes | None]:
+    return [each.message.value for each in READERS["confluent-kafka"](servers, topic, len(MESSAGES))]
+
+
+@pytest.mark.hazard("late-answer")
+async def test_answers_that_are_lost_store_nothing_twice(cluster: Cluster) -> None:
+    """The client sends the same batch again on another connection, and the log finds it as the same bytes."""
+    with claim_port("127.0.0.1") as claim:
+        proxy_port = port_of(claim)
+    listening = ("--kafka", "127.0.0.1:0", "--kafka-advertised", f"127.0.0.1:{proxy_port}")
+    direct = str(cluster.status()["kafka_servers"])
+    with DoorProgram.running("--url", cluster.url, *listening) as door:
+        for library, publish in PUBLISHERS.items():
+            lost = frozenset(range(0, 20, 3))
+            async with LossyProxy.running(proxy_port, door.port("kafka"), lost) as proxy:
+                topic, servers = f"lossy-{library}", f"127.0.0.1:{proxy_port}"
+                offsets = await asyncio.to_thread(publish, servers, topic, MESSAGES, SMALL[library])
+                assert proxy.produces > 20
+            assert offsets == list(range(len(MESSAGES)))
+            assert await asyncio.to_thread(values, direct, topic) == [each.value for each in MESSAGES]
+
+
+@pytest.mark.hazard("two-gateways-hold-one-client")
+async def test_owner_and_door_are_killed(cluster: Cluster) -> None:
+    """A publisher goes on at the next owner, and at the door that is started again."""
+    servers = str(cluster.status()["kafka_servers"])
+    patient: Options = {**SMALL["confluent-kafka"], "batch.num.messages": 5, "message.timeout.ms": 120_000}
+    await asyncio.to_thread(PUBLISHERS["confluent-kafka"], servers, "killed", MESSAGES[:1], NO_OPTIONS)
+    topic = "killed-in-the-middle"
+    publishing = asyncio.ensure_future(
+        asyncio.to_thread(PUBLISHERS["confluent-kafka"], servers, topic, MESSAGES, patient)
+    )
+    for name in ("owner-1", "door-1", "owner-2"):
+        await cluster.kill(name, once=lambda: True)
+        await cluster.healed()
+    offsets = await asyncio.wait_for(publishing, 2 * DEADLINE_S)
+    assert offsets == list(range(len(MESSAGES)))
+    assert await asyncio.to_thread(values, servers, topic) == [each.value for each in MESSAGES]
+    await until(lambda: cluster.processes["door-1"]["restarts"] == 1, DEADLINE_S)

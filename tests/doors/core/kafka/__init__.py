@@ -1,0 +1,1 @@
+"""What a door decides about clients of Kafka."""

@@ -1,0 +1,1 @@
+"""Connections of Kafka's clients at a door."""
