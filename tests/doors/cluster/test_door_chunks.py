@@ -300,3 +300,20 @@ async def test_messages_of_the_sdk_in_chunks_reach_readers(
         assert b"".join(each.value or b"" for _, each in got[:-1]) == value
         assert {(each.key, each.properties["a"]) for _, each in got[:-1]} == {(b"k", "b")}
         assert got[-1][1].value == b"behind"
+
+
+@pytest.mark.asyncio
+async def test_client_with_a_small_queue_goes_on_after_refusals(
+    cluster: Cluster, files: Path, client: RawClient, topic: str
+) -> None:
+    """It sends a chunk when it has an answer to the one before."""
+    await published(client, [*chunks(7), small(9)])
+    other = [(await published(client, [each]))[0] for each in chunks(7, VALUE[:-1] + bytes([VALUE[-1] ^ 1]))]
+    assert other[:2] == [NOWHERE, NOWHERE]
+    assert "another message is stored" in other[2]
+    for each in chunks(5):
+        [said] = await published(client, [each])
+        assert "never stored" in said
+    [place] = await published(client, [small(10)])
+    assert place != NOWHERE
+    assert await stored(cluster, files, topic) == [VALUE, b"small", b"small"]
