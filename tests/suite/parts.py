@@ -174,6 +174,7 @@ PARTS: tuple[Part, ...] = (
         "doors/cluster",
         (
             "doors/cluster",
+            "doors/clients/test_chunks.py",
             "doors/clients/test_file_through_kills.py",
             "doors/clients/test_proof_rows.py",
             "doors/clients/test_python_consumers.py",

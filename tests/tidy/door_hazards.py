@@ -165,6 +165,22 @@ DOOR_HAZARDS = {
         "a producer that lives loses its name.",
         "A client that is not read counts as alive.",
     ),
+    "chunks-without-their-first": Hazard(
+        "P28. A client has receipts for the first chunks of a message, and its door or the owner of the topic dies. It "
+        "sends the other chunks again. The message never completes, or its last chunk is acknowledged for all of it.",
+        "The receipts of chunks are withheld until the message is stored, so a client sends all of them again. A chunk "
+        "without those before it is refused.",
+    ),
+    "chunk-acknowledged-for-its-message": Hazard(
+        "P28. A client has some chunks of a message when its connection breaks. After a minute it acknowledges them, "
+        "to forget the message. By then the message has come again, and is not processed yet.",
+        "Chunks that are not the last one have an id of no message. Acknowledgements of it change nothing.",
+    ),
+    "chunks-begin-again": Hazard(
+        "P28. A client has some chunks of a message when its connection breaks. The message comes again from its first "
+        "chunk on. C++ 4.2.0 takes that for a fault, drops all of it, and goes on with the next message.",
+        "Each delivery of a message in chunks has a uuid of its own.",
+    ),
     "error-name-in-a-sentence": Hazard(
         "P38. The Go client searches the text of an error for the names of errors. A sentence that names one, or a "
         "topic of that name, ends the producer or consumer.",

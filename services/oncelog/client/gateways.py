@@ -20,6 +20,7 @@ from oncelog.client.network.start_position import ask_index
 from oncelog.client.producing.packed_entries import PackedCallback, PackedEntry, PackedResult
 from oncelog.client.producing.packed_producer import PackedProducer
 from oncelog.client.producing.sender import PENDING_SLACK_BYTES
+from oncelog.client.reading.entry_chunks import EntryChunks
 from oncelog.client.reading.entry_reader import EntryReader
 from oncelog.client.reading.log_reader import last_message
 from oncelog.client.subscription_calls import SubscriptionRest
@@ -48,6 +49,7 @@ from oncelog.wire.metadata_pb2 import TopicsRequest
 __all__ = [
     "ConsumedEntry",
     "ConsumerStart",
+    "EntryChunks",
     "EntryConsumer",
     "EntryConsumerCallbacks",
     "EntryReader",
@@ -64,6 +66,7 @@ __all__ = [
     "SubscriptionTypeName",
     "WholeEntry",
     "bounds_of",
+    "chunks_of",
     "create_packed_producer",
     "index_at",
     "open_entry_consumer",
@@ -216,6 +219,17 @@ async def index_at(client: AsyncClient, topic: str, place: StartMessage | StartT
     what = f"the index of {place} in {topic}"
     found = await ask_index(network, parse_topic(topic), place, timeout_ms=timeout_ms, create=False, what=what)
     return found.begins_at
+
+
+def chunks_of(client: AsyncClient, topic: str, entry: WholeEntry) -> EntryChunks:
+    """The chunks of a message that was read or consumed without its value (`network.chunk_join.is_chunked`).
+
+    topic: as the reader or consumer was opened with. The rights are those of the gateway. Raises InvalidName,
+    ClientClosed, CorruptEntry.
+    """
+    network = network_of(client)
+    network.check_open()
+    return EntryChunks(parse_topic(topic), entry.stored, network)
 
 
 async def topics_of(client: AsyncClient, namespace: str, *, timeout_ms: int) -> list[tuple[str, int]]:

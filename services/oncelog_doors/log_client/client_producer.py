@@ -1,6 +1,7 @@
 """A producer of the SDK, in the form that a door needs (`pulsar.ports.ProducerPort`)."""
 
 import asyncio
+from collections.abc import Callable
 from functools import partial
 
 from oncelog.client.gateways import PackedEntry, PackedProducer, PackedResult
@@ -8,6 +9,8 @@ from oncelog.core.errors import OncelogError, StaleSequence
 from oncelog.core.ids import Position, SequenceId
 from oncelog.runtime.tasks import BackgroundTasks
 from oncelog_doors.core.pulsar.verdicts import BY_RULES, Ids, Known, Rejected, TopicRules, verdict_on
+from oncelog_doors.log_client.chunked_sends import ChunkedSends
+from oncelog_doors.log_client.client_chunks import PreparedChunk, prepared_chunk
 from oncelog_doors.log_client.client_entries import packed
 from oncelog_doors.log_client.client_policies import PoliciesOfTopic
 from oncelog_doors.log_client.known_batches import known_of
@@ -25,6 +28,7 @@ class ClientProducer:
     ) -> None:
         self._producer, self._policies, self._contents, self._tasks = producer, policies, contents, tasks
         self._judging: set[asyncio.Task[None]] = set()
+        self._chunks = ChunkedSends(producer, contents, self._known)
 
     @property
     def name(self) -> str:
@@ -38,40 +42,52 @@ class ClientProducer:
     def last_sequence_id(self) -> SequenceId:
         return self._producer.last_sequence_id
 
-    def prepare(self, entry: bytes, ids: Ids, message_count: int) -> "PreparedEntry | Rejected":
+    def prepare(
+        self, entry: bytes, ids: Ids, message_count: int, *, is_chunk: bool
+    ) -> "PreparedEntry | PreparedChunk | Rejected":
         limit = self._producer.batch_bytes_max
+        if is_chunk:
+            return prepared_chunk(entry, ids, message_count, producer_name=self.name, bytes_max=limit)
         found = packed(entry, ids, message_count, producer_name=self.name, bytes_max=limit)
         return found if isinstance(found, Rejected) else PreparedEntry(ids, found)
 
     def has_room(self, size: int) -> bool:
-        return self._producer.has_room(size)
+        return not self._chunks.is_finishing and self._producer.has_room(size)
 
     async def room(self, size: int) -> None:
+        await self._chunks.finished()
         await self._producer.room(size)
 
-    def give(self, prepared: "PreparedEntry", decided: Decided) -> None:
+    def give(self, prepared: "PreparedEntry | PreparedChunk", decided: Decided, stored: Callable[[], None]) -> None:
+        if isinstance(prepared, PreparedChunk):
+            self._chunks.give(prepared, decided, stored)
+            return
+        self._chunks.give_up()
         try:
             self._producer.send_nowait(prepared.entry, partial(self._answered, prepared, decided))
         except OncelogError as error:
             self._failed(error, decided)
 
+    def gives_no_more_chunks(self) -> None:
+        self._chunks.give_up()
+
     def _answered(
         self, sent: "PreparedEntry", decided: Decided, result: PackedResult | None, error: OncelogError | None
     ) -> None:
-        then = partial(self._known, sent.ids, decided)
         if result is not None:
             known, place = known_of(result.ranges)
             if known in (Known.OTHER_BATCHES, Known.PARTLY_NEW):
+                then = partial(self._known, sent.ids, decided=decided)
                 self._contents.compare(known, sent.entry, result.ranges, then)
             else:
-                then((known, place))
+                self._known(sent.ids, (known, place), decided)
         elif isinstance(error, StaleSequence):  # of all messages of the batch
-            then((Known.STALE, None))
+            self._known(sent.ids, (Known.STALE, None), decided)
         else:
             assert error is not None, "a batch has a result or an error"
             self._failed(error, decided)
 
-    def _known(self, ids: Ids, decided: Decided, known: tuple[Known, Position | None] | None) -> None:
+    def _known(self, ids: Ids, known: tuple[Known, Position | None] | None, decided: Decided) -> None:
         if known is None:
             decided(None)
         elif known[0] in BY_RULES:
@@ -103,6 +119,7 @@ class ClientProducer:
         self._contents.close()
         for task in self._judging:
             task.cancel()
+        self._chunks.close()
         await self._producer.close(gives_up_name=gives_up_name)
 
 

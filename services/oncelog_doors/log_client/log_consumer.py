@@ -10,18 +10,23 @@ from oncelog.client.gateways import (
     EntryConsumer,
     EntryConsumerCallbacks,
     EntryReader,
+    WholeEntry,
+    chunks_of,
     open_entry_consumer,
 )
+from oncelog.client.values.messages import StoredBatch
 from oncelog.client.values.results import AckResult
 from oncelog.core.acks.changes import IndexRange
 from oncelog.core.errors import ConsumerClosed, OncelogError
 from oncelog.core.ids import SeekEpoch
 from oncelog.core.names import parse_topic
 from oncelog.runtime.tasks import BackgroundTasks
+from oncelog_doors.core.pulsar.chunked_deliveries import is_in_chunks
 from oncelog_doors.core.pulsar.message_ids import DeliveredId, Start
 from oncelog_doors.core.pulsar.subscribing import Subscription
 from oncelog_doors.core.shared.window_shares import WindowShares
 from oncelog_doors.log_client.client_policies import PoliciesOfTopic, policies_of
+from oncelog_doors.log_client.log_chunks import LogChunks
 from oncelog_doors.log_client.log_reader import last_id_at, place_of, raw_of
 from oncelog_doors.log_client.partitions import partitions_of
 from oncelog_doors.log_client.rights import RIGHTS_EVERY_S, Rights, RightsWatch
@@ -36,6 +41,7 @@ class LogConsumer:
 
     def __init__(
         self,
+        client: AsyncClient,
         consumer: EntryConsumer,
         ends: EntryReader,
         rights: Rights,
@@ -48,7 +54,7 @@ class LogConsumer:
         """ends: looks at the end of the topic; it is not open. every_s: how often the rights are asked for. closed:
         called once, when it holds no entries any more."""
         self._closed: Callable[[], None] | None = closed
-        self._consumer, self._ends, self._policies, self._tasks = consumer, ends, policies, tasks
+        self._client, self._consumer, self._ends, self._policies, self._tasks = client, consumer, ends, policies, tasks
         self._watch = RightsWatch(rights, tasks, self._lost, every_s=every_s)
 
     def _lost(self) -> None:
@@ -81,6 +87,13 @@ class LogConsumer:
         if taken is None:
             return None
         return TakenEntry(raw_of(taken.whole), taken.ranges, taken.delivery_count, taken.seek_epoch)
+
+    def chunks_of(self, taken: TakenEntry) -> LogChunks | None:
+        raw = taken.raw
+        if not is_in_chunks(raw):
+            return None
+        whole = WholeEntry(StoredBatch(raw.entry, raw.batch, memoryview(raw.body)), raw.producer_name)
+        return LogChunks(raw, chunks_of(self._client, self._consumer.topic, whole))
 
     async def arrival(self) -> None:
         try:
@@ -185,4 +198,4 @@ async def open_log_consumer(
         raise
     ends = EntryReader(parse_topic(str(rights.topic)), network, timeout_ms=None)
     policies = PoliciesOfTopic(partial(policies_of, client, rights.topic))
-    return form(consumer, ends, rights, policies, network.background, closed=closed)
+    return form(client, consumer, ends, rights, policies, network.background, closed=closed)

@@ -4,13 +4,23 @@ from collections.abc import Callable
 from functools import partial
 
 from oncelog.client.client import AsyncClient, network_of
-from oncelog.client.gateways import EntryReader, EntryStart, StartEdge, StartTime, WholeEntry, open_entry_reader
+from oncelog.client.gateways import (
+    EntryReader,
+    EntryStart,
+    StartEdge,
+    StartTime,
+    WholeEntry,
+    chunks_of,
+    open_entry_reader,
+)
 from oncelog.core.errors import CorruptEntry, InvalidBatch, OncelogError
 from oncelog.core.ids import Position, TopicId
 from oncelog.runtime.tasks import BackgroundTasks
+from oncelog_doors.core.pulsar.chunked_deliveries import is_in_chunks
 from oncelog_doors.core.pulsar.deliveries import Delivery, RawBatch, delivery_of, last_id_of
 from oncelog_doors.core.pulsar.message_ids import DeliveredId, FromEnd, FromEntry, FromFirst, FromTime, Start
 from oncelog_doors.core.shared.window_shares import WindowShares
+from oncelog_doors.log_client.log_chunks import LogChunks
 from oncelog_doors.log_client.partitions import partitions_of
 from oncelog_doors.log_client.rights import RIGHTS_EVERY_S, Rights, RightsWatch
 
@@ -20,6 +30,7 @@ class LogReader:
 
     def __init__(
         self,
+        client: AsyncClient,
         reader: EntryReader,
         rights: Rights,
         tasks: BackgroundTasks,
@@ -29,7 +40,9 @@ class LogReader:
     ) -> None:
         """every_s: how often the rights are asked for. closed: called once, when it holds no entries any more."""
         self._closed: Callable[[], None] | None = closed
-        self._reader = reader
+        self._client, self._reader = client, reader
+        #: what is sent of an entry
+        self.delivery_of = delivery_of
         self._watch = RightsWatch(rights, tasks, reader.close, every_s=every_s)
 
     @property
@@ -45,11 +58,15 @@ class LogReader:
         except OncelogError as error:
             raise self._watch.denied or error from None
 
+    def chunks_of(self, entry: WholeEntry) -> LogChunks | None:
+        raw = raw_of(entry)
+        return LogChunks(raw, chunks_of(self._client, self._reader.topic, entry)) if is_in_chunks(raw) else None
+
     def size_of(self, entry: WholeEntry) -> int:
         return len(entry.stored.body)
 
     def prepare(self, entry: WholeEntry, bytes_max: int) -> Delivery:
-        return prepared(entry, bytes_max)
+        return prepared(entry, bytes_max, self.delivery_of)
 
     async def last_id(self) -> DeliveredId | None:
         return await last_id_at(self._reader)
@@ -90,13 +107,13 @@ async def open_at(
     except BaseException:
         closed()
         raise
-    return LogReader(reader, rights, network_of(client).background, closed=closed)
+    return LogReader(client, reader, rights, network_of(client).background, closed=closed)
 
 
-def prepared(entry: WholeEntry, bytes_max: int) -> Delivery:
-    """As `ReaderPort.prepare`."""
+def prepared(entry: WholeEntry, bytes_max: int, form: Callable[[RawBatch, int], Delivery] = delivery_of) -> Delivery:
+    """As `ReaderPort.prepare`. form: what is sent of an entry."""
     try:
-        return delivery_of(raw_of(entry), bytes_max)
+        return form(raw_of(entry), bytes_max)
     except InvalidBatch as error:
         raise _corrupt(entry, error) from error
 

@@ -23,6 +23,8 @@ _WRITTEN_S = 1.5
 _KEPT_MS = 90_000
 #: Python's client asks for no receipts of acknowledgements.
 _WITH_RECEIPTS = ("java", "go")
+#: A door says that a message has 5 MiB at most.
+_THREE_CHUNKS_BYTES = 12 * 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -259,7 +261,31 @@ async def _after_a_crash(scene: Scene, acknowledged: Sequence[str], last: str) -
     return Consumed(acknowledged, await other.receive(last))
 
 
+async def crash_between_chunks(scene: Scene) -> Outcome:
+    """A message has three chunks. The broker dies when it has two of them."""
+    client = await scene.opened()
+    client.proxy.hold("send", after=2)
+    client.send("1", 1, size=_THREE_CHUNKS_BYTES)
+    seen = client.proxy.seen
+    if scene.side is Side.PULSAR:
+        await wait_for(lambda: seen["send_receipt"] == 2, "receipts of chunks")
+    await wait_for(lambda: client.proxy.held["send"], "chunks on the wire")
+    await lasting(1.0)  # they are at the door, and with the owner
+    await scene.world.crash(scene.side)
+    await client.proxy.cut()
+    await client.answer("1")
+    await client.send_all([2])
+    return await scene.outcome()
+
+
 HISTORIES = (
+    History(
+        "D1",
+        "a crash between the chunks of a message",
+        crash_between_chunks,
+        "acknowledged 1-2; read 2; LOST 1",
+        "acknowledged 1-2; read 1-2",
+    ),
     History(
         "D2",
         "a restarted program packs other batches",
@@ -381,7 +407,6 @@ LEFT_OUT = {
     "A6": "it takes six hours without a producer",
     "A7 A8": "not mended here: a retry under a new id, or in another partition, is another message",
     "B3 B4 B5": "memory, disk and time of Pulsar's broker",
-    "D1": "messages in chunks are not offered yet: they are refused",
     "D3": "batches by key of the C++ and Go libraries are refused here; after a crash between the batches of Java's, "
     "lower ids of other keys are refused",
     "D9": "mended in Pulsar in 2019, by the rule that B1 shows",

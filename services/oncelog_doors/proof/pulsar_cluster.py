@@ -4,6 +4,9 @@ The topics have deduplication switched off, so the log stores what it is given. 
 broker does it: no token, no generation; while the holder of a name answers, another one is busy. Answers leave at once,
 in any order, and a batch about which the rule knows nothing gets PersistenceError. `pulsar_consumer` has the
 acknowledgements.
+
+Chunks of messages are entries like others, as in Pulsar. The log takes no such entry, so each is the value of a
+message, and the readers of this door take it out again.
 """
 
 import asyncio
@@ -16,17 +19,23 @@ from typing import Any
 from oncelog.client.gateways import PackedEntry, PackedProducer, PackedResult, create_packed_producer
 from oncelog.core.access import Caller
 from oncelog.core.errors import OncelogError, ProducerBusy
-from oncelog.core.formats.batch import Buffer
+from oncelog.core.formats.batch import Buffer, PayloadFormat, payload_of
+from oncelog.core.formats.columns import encode_values
+from oncelog.core.formats.payload import read_columns
 from oncelog.core.ids import SequenceId
 from oncelog.core.names import TopicName
+from oncelog.core.sdk.producer.sequence_ids import BatchIds
+from oncelog_doors.core.pulsar.deliveries import Delivery, RawBatch, delivery_of
 from oncelog_doors.core.pulsar.families import ClientFamily
-from oncelog_doors.core.pulsar.message_ids import FromFirst
+from oncelog_doors.core.pulsar.message_ids import DeliveredId, FromFirst, Start
 from oncelog_doors.core.pulsar.protobuf_fields import fields_of
 from oncelog_doors.core.pulsar.sends import SendEffect, Sends, WriteReceipt, WriteSendError
 from oncelog_doors.core.pulsar.server_errors import Refusal, ServerError
 from oncelog_doors.core.pulsar.verdicts import Accepted, Ids, Rejected, Verdict
+from oncelog_doors.log_client.client_chunks import prepared_chunk
 from oncelog_doors.log_client.client_entries import packed
 from oncelog_doors.log_client.log_consumer import LogConsumer
+from oncelog_doors.log_client.log_reader import LogReader
 from oncelog_doors.log_client.sdk_cluster import SdkCluster
 from oncelog_doors.proof.pulsar_consumer import PulsarConsumer, PulsarSubscription
 from oncelog_doors.proof.pulsar_rule import Finding, PulsarMarks
@@ -35,6 +44,8 @@ from oncelog_doors.pulsar.ports import Decided, ProducerPort
 #: As the broker says it.
 UNKNOWN_SENTENCE = "Cannot determine whether the message is a duplicate at this time"
 _UNKNOWN = Rejected(UNKNOWN_SENTENCE)
+#: Instead of the ids of a chunk that is not the last one of its message.
+_CHUNK = Ids(0)
 #: The mark, the checksum and the size of the metadata of an entry, and fields of it.
 _HEAD = Struct(">HII")
 _PRODUCER, _SEQUENCE, _HIGHEST = 1, 2, 24
@@ -93,6 +104,11 @@ class PulsarCluster(SdkCluster):
         loaded = await asyncio.shield(loading)
         return await loaded.open(name or f"assigned-{id(wanted)}", wanted)
 
+    async def open_reader(self, topic: TopicName, caller: Caller, start: Start, *, may_create: bool) -> LogReader:
+        reader = await super().open_reader(topic, caller, start, may_create=may_create)
+        reader.delivery_of = _as_it_came
+        return reader
+
     async def _load(self, topic: TopicName, caller: Caller) -> "PulsarTopic":
         """As a broker does when it starts: the marks are those of the entries that are there."""
         reader = await self.open_reader(topic, caller, FromFirst(), may_create=True)
@@ -113,6 +129,14 @@ class PulsarCluster(SdkCluster):
             reader.close()
         new_writer = partial(create_packed_producer, self._client, str(topic), on_conflict="fence")
         return PulsarTopic(PulsarMarks.recovered(claimed), new_writer)
+
+
+def _as_it_came(raw: RawBatch, bytes_max: int) -> Delivery:
+    if raw.batch.payload_format != PayloadFormat.COLUMNS:
+        return delivery_of(raw, bytes_max)
+    (chunk,) = read_columns(raw.batch, payload_of(raw.batch, raw.body)).values
+    entry = raw.entry
+    return Delivery(DeliveredId(entry.position), 1, entry.next_index - 1, entry.append_time_ms, chunk)
 
 
 def _claimed(entry: Buffer) -> tuple[str, int]:
@@ -179,8 +203,18 @@ class PulsarProducer:
             if not each.done():
                 each.set_result(lives)
 
-    def prepare(self, entry: bytes, ids: Ids, message_count: int) -> "tuple[Ids, PackedEntry] | Rejected":
+    def prepare(
+        self, entry: bytes, ids: Ids, message_count: int, *, is_chunk: bool
+    ) -> "tuple[Ids, PackedEntry] | Rejected":
         limit = self._topic.writer(self.name).batch_bytes_max
+        if is_chunk:
+            chunk = prepared_chunk(entry, ids, message_count, producer_name=self.name, bytes_max=limit)
+            if isinstance(chunk, Rejected):
+                return chunk
+            number = SequenceId(ids.sequence_id)
+            time_ms = chunk.sent.publish_time_ms
+            kept = PackedEntry(encode_values([entry]), 1, BatchIds(number, number), PayloadFormat.COLUMNS, time_ms)
+            return (_CHUNK if chunk.place.number < chunk.place.count - 1 else ids, kept)
         found = packed(entry, ids, message_count, producer_name=self.name, bytes_max=limit)
         return found if isinstance(found, Rejected) else (ids, found)
 
@@ -190,8 +224,15 @@ class PulsarProducer:
     async def room(self, size: int) -> None:
         await self._topic.writer(self.name).room(size)
 
-    def give(self, prepared: tuple[Ids, PackedEntry], decided: Decided) -> None:
+    def gives_no_more_chunks(self) -> None:
+        """Nothing is withheld."""
+
+    def give(self, prepared: tuple[Ids, PackedEntry], decided: Decided, _stored: Callable[[], None]) -> None:
         ids, entry = prepared
+        if ids is _CHUNK:  # the rule looks at the last one only
+            self._open.add(decided)
+            self._topic.writer(self.name).send_nowait(entry, partial(self._stored, None, decided))
+            return
         found = self._topic.marks.found(self.name, ids.sequence_id, ids.last)
         if found is not Finding.NEW:
             decided(Accepted() if found is Finding.DUPLICATE else _UNKNOWN)
@@ -199,12 +240,15 @@ class PulsarProducer:
         self._open.add(decided)
         self._topic.writer(self.name).send_nowait(entry, partial(self._stored, ids.last, decided))
 
-    def _stored(self, last: int, decided: Decided, result: PackedResult | None, error: OncelogError | None) -> None:
+    def _stored(
+        self, last: int | None, decided: Decided, result: PackedResult | None, error: OncelogError | None
+    ) -> None:
         """The broker goes on with a write when the producer has left."""
         if result is None:
             verdict: Verdict | None = None if error is None else Rejected(str(error))
         else:
-            self._topic.marks.written(self.name, last)
+            if last is not None:
+                self._topic.marks.written(self.name, last)
             stored = result.ranges[0].stored
             verdict = Accepted(None if stored is None else stored.position)
         if decided in self._open:

@@ -127,9 +127,10 @@ class ProofClient:
             if word == "opened":
                 return int(rest_of_line)
 
-    def send(self, tag: str, number: int | None = None, value: str | None = None) -> None:
-        """number: the sequence id; None: the library counts. value: the tag unless given."""
-        self.child.say(f"send {tag} {'-' if number is None else number} {value or tag}")
+    def send(self, tag: str, number: int | None = None, value: str | None = None, *, size: int = 0) -> None:
+        """number: the sequence id; None: the library counts. value: the tag unless given. size: of the value, which is
+        padded with blanks; in chunks, if that is too large for one message and the client sends no batches."""
+        self.child.say(f"send {tag} {'-' if number is None else number} {value or tag} {size}")
 
     async def answer(self, *tags: str) -> None:
         """Return when these have their answers."""

@@ -18,9 +18,9 @@ from oncelog_doors.core.pulsar.consuming.outstanding import Outstanding
 from oncelog_doors.core.pulsar.server_errors import Refusal, ServerError
 from oncelog_doors.pulsar import replies
 from oncelog_doors.pulsar.entry_sender import ConsumerSurroundings
+from oncelog_doors.pulsar.named_ids import named_ids
 from oncelog_doors.pulsar.ports import ConsumerPort, TakenEntry
 from oncelog_doors.wire.pulsar_commands_pb2 import Ack
-from oncelog_doors.wire.pulsar_values_pb2 import MessageId
 
 _LOG = logging.getLogger(__name__)
 
@@ -67,7 +67,7 @@ class ConsumerAcks:
             self._refuse(request_id, Refusal(ServerError.NOT_ALLOWED_ERROR, sentence))
             return
         asked = AckAsked(
-            [named(each) for each in ack.message_ids],
+            named_ids(ack.message_ids),
             ack.type == Ack.CUMULATIVE,
             request_id,
             ack.HasField("validation_error"),
@@ -126,7 +126,3 @@ class ConsumerAcks:
         if not self.silent:
             for answer in answers:
                 self._around.write(replies.ack_response(self._consumer_id, answer.request_id, answer.refusal))
-
-
-def named(at: MessageId) -> NamedId:
-    return NamedId(at.ledger_id, at.entry_id, at.batch_index, tuple(at.ack_set), at.batch_size)

@@ -31,8 +31,9 @@ from oncelog_doors.core.pulsar.server_errors import refusal_of
 from oncelog_doors.core.pulsar.subscribing import Subscription, consumer_name_of
 from oncelog_doors.pulsar import replies
 from oncelog_doors.pulsar.commands import command
-from oncelog_doors.pulsar.consumer_acks import ConsumerAcks, named
+from oncelog_doors.pulsar.consumer_acks import ConsumerAcks
 from oncelog_doors.pulsar.entry_sender import ConsumerSurroundings, EntrySender, Front
+from oncelog_doors.pulsar.named_ids import named_ids
 from oncelog_doors.pulsar.ports import ConsumerCallbacks, ConsumerPort, TakenEntry
 from oncelog_doors.wire.pulsar_commands_pb2 import Ack, ConsumerStats, Redeliver, Subscribe
 
@@ -228,10 +229,15 @@ class ConsumerSlot:
         self._permit(port)
 
     async def _made(self, port: ConsumerPort, outgoing: Outgoing[TakenEntry]) -> Delivery | None:
-        """Its bytes; None: it has none, and waits for a minute."""
+        """Its bytes; None: it has none, and waits for a minute. Of a message in chunks those of the last one: the
+        others are sent here."""
         taken = outgoing.arrived.entry
         raw, sends = taken.raw, None if outgoing.all else outgoing.sends
         try:
+            chunks = port.chunks_of(taken)
+            if chunks is not None:  # acknowledged before the last one is sent, it means an earlier delivery
+                first = await self._sender.chunk(chunks, 0)
+                return await self._sender.last_chunk(chunks, first, self._goes_on, self._shown(outgoing))
             made = await self._sender.ready(
                 len(raw.body), lambda top: delivery_of(raw, top) if sends is None else part_of(raw, sends, top)
             )
@@ -240,6 +246,10 @@ class ConsumerSlot:
             self._give_up(port, taken, error)
             return None
         return made._replace(messages=outgoing.messages)
+
+    def _goes_on(self) -> bool:
+        """Whether the client gets more messages."""
+        return not self._halted and not self._table.must_close
 
     def _give_up(self, port: ConsumerPort, taken: TakenEntry, error: OncelogError) -> None:
         """This entry cannot be delivered now, and perhaps never. It stays unacknowledged, and is tried again."""
@@ -315,7 +325,7 @@ class ConsumerSlot:
 
     def _permit(self, port: ConsumerPort) -> None:
         """What the client has given permits for, and what it was not sent of that."""
-        total = self._sender.permits.total + self._table.unsent + self._unread
+        total = self._sender.permits.total - self._sender.early_chunks + self._table.unsent + self._unread
         if total > self._permitted:
             self._permitted = total
             port.permits(total)
@@ -341,7 +351,7 @@ class ConsumerSlot:
         if port is None or self._ended:
             return
         if asked.message_ids:
-            given = self._table.redeliver([named(each) for each in asked.message_ids])
+            given = self._table.redeliver(named_ids(asked.message_ids))
             if given.nack:
                 port.nack(given.nack, delay_ms=0)
             if given.later:

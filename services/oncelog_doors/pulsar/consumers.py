@@ -12,7 +12,7 @@ from collections.abc import Callable, Coroutine
 from typing import Any, NamedTuple
 
 from oncelog.core.names import TopicName
-from oncelog_doors.core.pulsar.message_ids import FromTime, Start, start_at_id
+from oncelog_doors.core.pulsar.message_ids import Start, names_chunk, start_at_id, start_at_time
 from oncelog_doors.core.pulsar.names import topic_of
 from oncelog_doors.core.pulsar.server_errors import Refusal, ServerError
 from oncelog_doors.core.pulsar.subscribing import (
@@ -138,10 +138,13 @@ class Consumers:
         slot = self._open_slot(seek)
         if slot is None:
             return
-        if seek.HasField("message_id"):
+        if names_chunk(seek.message_id.entry_id) and not self._around.family.seeks_to_chunks:
+            sentence = "this client would pass over what follows a message in chunks: seek to its publish time instead"
+            self._refuse(seek.request_id, Refusal(ServerError.NOT_ALLOWED_ERROR, sentence))
+        elif seek.HasField("message_id"):
             slot.seek(start_at_id(seek.message_id.ledger_id, seek.message_id.entry_id), seek.request_id)
         elif seek.HasField("publish_time"):
-            slot.seek(FromTime(min(seek.publish_time, 2**63 - 1)), seek.request_id)
+            slot.seek(start_at_time(seek.publish_time), seek.request_id)
         else:
             sentence = "a seek names neither a message_id nor a publish_time: send one of them"
             self._refuse(seek.request_id, Refusal(ServerError.NOT_ALLOWED_ERROR, sentence))

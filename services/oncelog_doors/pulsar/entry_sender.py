@@ -16,7 +16,7 @@ from oncelog_doors.core.pulsar.permits import Permits
 from oncelog_doors.pulsar import replies
 from oncelog_doors.pulsar.door_counts import DoorCounts
 from oncelog_doors.pulsar.frames import build_entry
-from oncelog_doors.pulsar.ports import ClusterPort, Holder
+from oncelog_doors.pulsar.ports import ChunksPort, ClusterPort, Holder
 from oncelog_doors.wire.pulsar_commands_pb2 import Command
 from oncelog_doors.wire.pulsar_values_pb2 import BrokerEntry
 
@@ -75,6 +75,8 @@ class EntrySender:
         #: set when `is_wanted` may have changed
         self.changed = asyncio.Event()
         self.messages_out = self.bytes_out = 0
+        #: chunks that are not the last of their message: each costs a permit, and the client gives it back at once
+        self.early_chunks = 0
 
     def flow(self, permits: int) -> None:
         self.permits.flow(permits)
@@ -90,9 +92,14 @@ class EntrySender:
         return self.permits.any and self._around.reads_along
 
     async def until_wanted(self) -> None:
-        while not self.is_wanted:
+        await self._wanted_while(lambda: True)
+
+    async def _wanted_while(self, goes_on: Callable[[], bool]) -> bool:
+        """Return when an entry may be sent, or nothing goes on: then False."""
+        while goes_on() and not self.is_wanted:
             self.changed.clear()
             await self.changed.wait()
+        return goes_on()
 
     async def ready(self, size: int, prepare: Callable[[int], Delivery]) -> Delivery:
         """An entry with its bytes. size: what `prepare` reads. prepare: given the bytes that the entry may have. Raises
@@ -101,6 +108,24 @@ class EntrySender:
         if size <= PREPARED_HERE_BYTES_MAX:
             return _with_checksum(prepare(bytes_max))
         return await asyncio.to_thread(lambda: _with_checksum(prepare(bytes_max)))
+
+    async def chunk(self, chunks: ChunksPort, number: int) -> Delivery:
+        """A chunk of a message with its bytes. Raises as `ChunksPort.read`."""
+        made = await chunks.read(number, message_bytes_max(self._around.cluster.batch_bytes_max))
+        return await asyncio.to_thread(_with_checksum, made)
+
+    async def last_chunk(
+        self, chunks: ChunksPort, ready: Delivery, goes_on: Callable[[], bool], front: Front = _PLAIN
+    ) -> Delivery | None:
+        """Send a message in chunks, but its last chunk, which is returned when the client wants it. ready: chunk 0.
+        goes_on: whether the client still gets the message; None is returned if not. Raises as `ChunksPort.read`."""
+        for number in range(1, chunks.count):
+            if not await self._wanted_while(goes_on):
+                return None
+            self.send(ready, front)
+            self.early_chunks += 1
+            ready = await self.chunk(chunks, number)
+        return ready if await self._wanted_while(goes_on) else None
 
     def send(self, ready: Delivery, front: Front = _PLAIN) -> None:
         assert ready.whole is not None, "its bytes are made"

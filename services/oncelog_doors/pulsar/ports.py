@@ -43,8 +43,9 @@ class ProducerPort(Protocol):
     def last_sequence_id(self) -> SequenceId:
         """The highest id that is durable, after writes in flight have settled; -1: none."""
 
-    def prepare(self, entry: bytes, ids: Ids, message_count: int) -> Any | Rejected:
-        """Check an entry, and make of it what `give` takes. It computes only, and may run in another thread."""
+    def prepare(self, entry: bytes, ids: Ids, message_count: int, *, is_chunk: bool) -> Any | Rejected:
+        """Check an entry, and make of it what `give` takes. is_chunk: it is a part of a message. It computes only, and
+        may run in another thread."""
 
     def has_room(self, size: int) -> bool:
         """Whether a batch of this size may be given now."""
@@ -52,8 +53,13 @@ class ProducerPort(Protocol):
     async def room(self, size: int) -> None:
         """Return when there is room, or the producer has ended."""
 
-    def give(self, prepared: Any, decided: Decided) -> None:
-        """Hand a batch to the log. It is sent again until the log has decided about it."""
+    def give(self, prepared: Any, decided: Decided, stored: Callable[[], None]) -> None:
+        """Hand a batch to the log. It is sent again until the log has decided about it. stored: of a chunk of a message
+        only: called once at most, before `decided`: its bytes are not kept any more, and its message is not decided.
+        """
+
+    def gives_no_more_chunks(self) -> None:
+        """The client does not go on with the message of which some chunks were given: they are decided now."""
 
     def holder_lives(self) -> None:
         """The answer to `wanted`: the client is there."""
@@ -64,6 +70,16 @@ class ProducerPort(Protocol):
     async def close(self, *, gives_up_name: bool) -> None:
         """End the session now; each open `decided` gets None. gives_up_name: the client has closed its producer, so the
         name is free; else it is kept for a moment for its token."""
+
+
+class ChunksPort(Protocol):
+    """The chunks of one message that is sent to a client. count: how many they are."""
+
+    count: int
+
+    async def read(self, number: int, bytes_max: int) -> Delivery:
+        """What is sent of a chunk; numbers ascend. bytes_max: as of `prepare`. It waits while storage is away. Raises
+        OncelogError for a message that cannot be read, or no client can be sent."""
 
 
 class ReaderPort(Protocol):
@@ -79,6 +95,9 @@ class ReaderPort(Protocol):
     async def arrival(self) -> None:
         """Return when an entry may be here. Raises OncelogError: a retriable one, after which it may wait again, or
         what ends this reader."""
+
+    def chunks_of(self, entry: Any) -> "ChunksPort | None":
+        """Of a message in chunks, which is sent in them; None: of an entry for `prepare`. Raises OncelogError."""
 
     def size_of(self, entry: Any) -> int:
         """The bytes that `prepare` reads."""
@@ -144,6 +163,9 @@ class ConsumerPort(Protocol):
     def take(self) -> TakenEntry | None:
         """The next delivery; None when none is here. Raises CorruptEntry and MessageTooLarge, once, for one that cannot
         be read: its messages stay unacknowledged. Raises another OncelogError if there is no going on."""
+
+    def chunks_of(self, taken: TakenEntry) -> ChunksPort | None:
+        """Of a message in chunks, which is sent in them; None: of another entry. Raises OncelogError."""
 
     async def arrival(self) -> None:
         """Return when a delivery may be here. Raises OncelogError: a retriable one, after which it may wait again, or

@@ -10,6 +10,7 @@ producer that is not open, or that takes nothing any more, a SEND is ignored: th
 import asyncio
 from collections import deque
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, NamedTuple, Protocol, assert_never
 
@@ -37,6 +38,8 @@ from oncelog_doors.pulsar.frames import Frame
 from oncelog_doors.pulsar.ports import ClusterPort, ProducerPort
 from oncelog_doors.wire.pulsar_commands_pb2 import Command, Send
 
+#: What a SEND counts in the budget whose chunk is stored, and whose receipt is withheld.
+WITHHELD_BYTES = 512
 #: Above it an entry is checked in another thread: a checksum and a decompression would delay all other clients.
 CHECKED_HERE_BYTES_MAX = 64 * 1024
 #: Entries that wait are checked together up to this: about a frame to the owner. The first one may be larger.
@@ -69,7 +72,16 @@ class _Queued(NamedTuple):
     number: int
     ids: Ids
     message_count: int
+    is_chunk: bool
     entry: bytes
+
+
+@dataclass(slots=True)
+class _Given:
+    """A SEND that was handed to the log. kept: bytes of it that the door keeps."""
+
+    number: int
+    kept: int
 
 
 class ProducerSlot:
@@ -194,7 +206,7 @@ class ProducerSlot:
         if rejected is not None:
             self._reject(number, len(entry), rejected)
             return
-        self._queue.append(_Queued(number, ids, sent.message_count, entry))
+        self._queue.append(_Queued(number, ids, sent.message_count, sent.is_chunk, entry))
         self._hand_over()
 
     def _hand_over(self) -> None:
@@ -205,9 +217,7 @@ class ProducerSlot:
                 self._handing = True
                 self._around.tasks.start(self._hand_over_slowly(self._port), what=f"the SENDs to {self.topic}")
                 return
-            self._give(
-                self._port, self._queue.popleft(), self._port.prepare(first.entry, first.ids, first.message_count)
-            )
+            self._give(self._port, self._queue.popleft(), _prepare(self._port, first))
 
     async def _hand_over_slowly(self, port: ProducerPort) -> None:
         """What waits is checked together, and so it goes to the owner together: a frame for each batch costs it more
@@ -236,21 +246,29 @@ class ProducerSlot:
 
     def _give(self, port: ProducerPort, taken: _Queued, prepared: Any | Rejected) -> None:
         if isinstance(prepared, Rejected):
+            port.gives_no_more_chunks()
             self._reject(taken.number, len(taken.entry), prepared)
             return
-        self._around.budget.handed(self.key, len(taken.entry))
-        port.give(prepared, partial(self._decided, taken.number, len(taken.entry)))
+        given = _Given(taken.number, len(taken.entry))
+        self._around.budget.handed(self.key, given.kept)
+        port.give(prepared, partial(self._decided, given), partial(self._stored, given))
 
     def _reject(self, number: int, size: int, rejected: Rejected) -> None:
         around = self._around
         around.perform_budget(around.budget.rejected(self.key, size, around.timers.now_ms()))
         self._judge(number, rejected)
 
-    def _decided(self, number: int, size: int, verdict: Verdict | None) -> None:
+    def _stored(self, given: _Given) -> None:
+        freed = max(0, given.kept - WITHHELD_BYTES)
+        given.kept -= freed
         around = self._around
-        around.perform_budget(around.budget.answered(self.key, size, around.timers.now_ms()))
+        around.perform_budget(around.budget.answered(self.key, freed, around.timers.now_ms()))
+
+    def _decided(self, given: _Given, verdict: Verdict | None) -> None:
+        around = self._around
+        around.perform_budget(around.budget.answered(self.key, given.kept, around.timers.now_ms()))
         if verdict is not None:
-            self._judge(number, verdict)
+            self._judge(given.number, verdict)
 
     def _judge(self, number: int, verdict: Verdict) -> None:
         assert self._sends is not None, "a SEND was taken"
@@ -290,6 +308,8 @@ class ProducerSlot:
         elif self._answered is None:
             self._answered = asyncio.get_running_loop().create_future()
             self._answered.add_done_callback(lambda _: self._closed_by_client(request_id))
+            if self._port is not None and not self._queue:
+                self._port.gives_no_more_chunks()
 
     def _closed_by_client(self, request_id: int) -> None:
         self._around.write(replies.success(request_id))
@@ -346,10 +366,14 @@ class ProducerSlot:
 
 
 def _prepared(port: ProducerPort, together: Sequence[_Queued]) -> list[Any | Rejected]:
-    return [port.prepare(each.entry, each.ids, each.message_count) for each in together]
+    return [_prepare(port, each) for each in together]
 
 
 def _rejection(sent: Send, ids: Ids) -> Rejected | None:
     return rejection_of_numbers(ids, sent.message_count) or rejection_of_kind(
-        transaction=sent.txnid_most_bits != 0 or sent.txnid_least_bits != 0, marker=sent.marker, chunk=sent.is_chunk
+        transaction=sent.txnid_most_bits != 0 or sent.txnid_least_bits != 0, marker=sent.marker
     )
+
+
+def _prepare(port: ProducerPort, taken: _Queued) -> Any | Rejected:
+    return port.prepare(taken.entry, taken.ids, taken.message_count, is_chunk=taken.is_chunk)

@@ -13,7 +13,7 @@ client comes back with SUBSCRIBE.
 
 import asyncio
 import logging
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from oncelog.core.errors import LedgerUnavailable, OncelogError
 from oncelog.core.names import TopicName
@@ -23,7 +23,7 @@ from oncelog_doors.core.pulsar.server_errors import refusal_of
 from oncelog_doors.pulsar import replies
 from oncelog_doors.pulsar.commands import command
 from oncelog_doors.pulsar.entry_sender import ConsumerSurroundings, EntrySender
-from oncelog_doors.pulsar.ports import ReaderPort
+from oncelog_doors.pulsar.ports import ChunksPort, ReaderPort
 from oncelog_doors.wire.pulsar_commands_pb2 import Ack, ConsumerStats, Redeliver, Subscribe
 
 _LOG = logging.getLogger(__name__)
@@ -85,7 +85,7 @@ class ReaderSlot:
             self._around.write(replies.error(self._asked.request_id, refusal_of(error)))
         self._end()
 
-    async def _deliver(self, port: ReaderPort, ready: Delivery | None) -> None:
+    async def _deliver(self, port: ReaderPort, ready: "_Ready | None") -> None:
         """Until this task is cancelled."""
         while True:
             if ready is None:
@@ -95,17 +95,33 @@ class ReaderSlot:
                     _LOG.warning("%s: %s", self._around.peer, error)
                 ready = await self._next(port)
                 continue
-            await self._sender.until_wanted()
-            self._sender.send(ready)
+            await self._send(ready)
             ready = await self._next(port)
 
-    async def _next(self, port: ReaderPort) -> Delivery | None:
+    async def _send(self, ready: "_Ready") -> None:
+        last: Delivery | None = ready.first
+        if ready.chunks is None:
+            await self._sender.until_wanted()
+        else:
+            try:
+                last = await self._sender.last_chunk(ready.chunks, ready.first, lambda: not self._closed)
+            except OncelogError:
+                self._around.counts.undeliverable += 1
+                raise
+        if last is not None:
+            self._sender.send(last)
+
+    async def _next(self, port: ReaderPort) -> "_Ready | None":
         """The next entry, made ready; None when none is here."""
         taken: Any | None = port.take()
         if taken is None:
             return None
         try:
-            return await self._sender.ready(port.size_of(taken), lambda bytes_max: port.prepare(taken, bytes_max))
+            chunks = port.chunks_of(taken)
+            if chunks is not None:
+                return _Ready(await self._sender.chunk(chunks, 0), chunks)
+            size = port.size_of(taken)
+            return _Ready(await self._sender.ready(size, lambda bytes_max: port.prepare(taken, bytes_max)))
         except OncelogError:
             self._around.counts.undeliverable += 1
             raise
@@ -177,6 +193,13 @@ class ReaderSlot:
             self._closed = True
             self.is_open = False
             self._over.ended(self)
+
+
+class _Ready(NamedTuple):
+    """What is sent next: an entry, or the first chunk of a message."""
+
+    first: Delivery
+    chunks: ChunksPort | None = None
 
 
 class Over(Protocol):

@@ -7,9 +7,12 @@ from collections.abc import Callable
 import pytest
 
 from oncelog.core.errors import InvalidBatch, MessageTooLarge
-from oncelog.core.formats.batch import decode_batch, encode_batch, encode_deltas, payload_of
+from oncelog.core.formats.batch import PayloadFormat, decode_batch, encode_batch, encode_deltas, payload_of
 from oncelog.core.formats.batch_check import BatchLimits, check_batch
+from oncelog.core.formats.chunks import ChunkName, ChunkNames, encode_chunk_names
 from oncelog.core.formats.columns import (
+    Column,
+    encode_column,
     encode_event_times,
     encode_keys,
     encode_properties,
@@ -17,7 +20,8 @@ from oncelog.core.formats.columns import (
 )
 from oncelog.core.formats.compression import Compression
 from oncelog.core.formats.payload import read_columns
-from oncelog.core.ids import Generation, ProducerId
+from oncelog.core.formats.wire.pulsar_metadata_pb2 import EntryMetadata
+from oncelog.core.ids import EntryId, Generation, LedgerId, ProducerId
 from tests.core.builders import checksum
 
 LIMITS = BatchLimits(100_000)
@@ -129,3 +133,43 @@ def test_check_accepts_exactly_the_batches_that_readers_can_decode() -> None:
         assert passes == reads, bytes(damaged)
         verdicts[passes] += 1
     assert min(verdicts.values()) > 100, verdicts
+
+
+# --- messages in chunks of clients of Pulsar --------------------------------------------------------------------------
+
+
+def named(metadata: bytes) -> bytes:
+    """A message in chunks, with id 7, that a client of Pulsar has sent."""
+    payload = encode_values([b""]) + encode_column(Column.PULSAR, [metadata])
+    payload += encode_chunk_names(ChunkNames(LedgerId(1), 5, (ChunkName(EntryId(1), 2),)))
+    return encode_batch(
+        payload, producer_id=ProducerId(1), generation=Generation(1), first=7, last=7, count=1, publish_time_ms=5,
+        checksum=checksum, payload_format=PayloadFormat.CHUNKED,
+    )  # fmt: skip
+
+
+def metadata_of(**fields: object) -> bytes:
+    known: dict[str, object] = {"producer_name": "shop", "sequence_id": 7, "publish_time": 5} | fields
+    return EntryMetadata(**known).SerializeToString()  # type: ignore[arg-type]
+
+
+def test_metadata_of_a_client_is_taken() -> None:
+    assert check_batch(named(metadata_of()), checksum, LIMITS, producer_name="shop").first == 7
+
+
+@pytest.mark.hazard("entry-of-another-producer")
+@pytest.mark.parametrize(
+    ("metadata", "field"),
+    [
+        (metadata_of(producer_name="other"), "producer_name"),
+        (metadata_of(sequence_id=8), "sequence_id"),
+        (metadata_of(chunks=3), "chunks"),
+        (metadata_of(encryption_keys=[{"name": "k", "key": b"v"}]), "sequence_id"),
+        (b"\xff\xff", "metadata"),
+    ],
+)
+def test_metadata_of_another_message_is_refused(metadata: bytes, field: str) -> None:
+    """Clients of Pulsar get it as it is."""
+    with pytest.raises(InvalidBatch) as refused:
+        check_batch(named(metadata), checksum, LIMITS, producer_name="shop")
+    assert refused.value.details["field"] == field

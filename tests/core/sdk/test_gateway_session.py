@@ -19,7 +19,8 @@ from oncelog.core.formats.batch import PayloadFormat, peek_batch
 from oncelog.core.formats.entry import SequenceMode
 from oncelog.core.formats.epoched_ids import first_of
 from oncelog.core.formats.opening import ClientToken, GatewayClient, OnConflict, ProducerInstance
-from oncelog.core.ids import Generation, OwnerEpoch, SequenceId, SessionNumber
+from oncelog.core.formats.outcome import Outcome, ResultKind, ResultRange
+from oncelog.core.ids import EntryId, Generation, LedgerId, OwnerEpoch, Position, SequenceId, SessionNumber
 from oncelog.core.sdk.owner_attempts import (
     CloseWanted,
     EpochSeen,
@@ -32,10 +33,12 @@ from oncelog.core.sdk.owner_attempts import (
 )
 from oncelog.core.sdk.producer.events import (
     ClientIsThere,
+    Complete,
     Fail,
     HoldName,
     NameIsWanted,
     ProducerEffect,
+    ProducerEvent,
     ReportOpen,
     ReportWanted,
     SessionClosedByOwner,
@@ -53,6 +56,7 @@ from tests.core.sdk.producer_world import (
     opened,
     reopened,
     sent_requests,
+    stored,
 )
 
 CLIENT = GatewayClient(4, ClientToken(Generation(2), 77))
@@ -298,3 +302,95 @@ def test_packed_batch_may_repeat_and_go_back() -> None:
         effects = producer.handle(BatchReady(request, b"x", 2, explicit(first, first + 1), 5))
         assert not [effect for effect in effects if isinstance(effect, Fail)]
     assert not isinstance(producer.error, DeadlineExceeded)
+
+
+# --- chunks of the client ---------------------------------------------------------------------------------------------
+
+
+def stored_chunk(entry: int) -> Outcome:
+    return (ResultRange(ResultKind.CHUNK, 1, Position(LedgerId(1), EntryId(entry)), 0),)
+
+
+def of_message(request: int, payload_format: PayloadFormat) -> BatchReady:
+    """All of them have sequence id 7."""
+    return BatchReady(request, b"a payload", 1, explicit(7), 5, payload_format=payload_format)
+
+
+def with_chunks(*answers: int) -> ProducerSession:
+    """Chunks 1 and 2 were given; these are stored."""
+    producer = gateway()
+    for request in (1, 2):
+        producer.handle(of_message(request, PayloadFormat.CHUNK))
+    for request in answers:
+        effects = producer.handle(answered(1, (request, stored_chunk(request))))
+        assert effects == [Complete(request, explicit(7), stored_chunk(request))]
+    return producer
+
+
+@pytest.mark.hazard("chunk-moves-the-mark")
+def test_chunk_is_no_message_that_is_stored() -> None:
+    """A grant whose mark is below it is no log that went back."""
+    producer = with_chunks(1, 2)
+    assert producer.numbers.stored == -1
+    producer.handle(of_message(3, PayloadFormat.CHUNKED))
+    producer.handle(answered(1, (3, stored(1, entry=3))))
+    assert producer.numbers.stored == 7
+
+
+ENDS = [
+    StreamLost(1),
+    SessionClosedByOwner(SESSION, SessionEnded("the ledger has rolled"), OwnerEpoch(1)),
+    EpochSeen(OwnerEpoch(2)),
+]
+
+
+@pytest.mark.hazard("chunks-without-their-first")
+@pytest.mark.parametrize("end", ENDS)
+@pytest.mark.parametrize("named", [False, True], ids=["chunks", "message"])
+def test_session_that_ends_between_chunks_is_the_end(end: ProducerEvent, named: bool) -> None:
+    """The gateway does not have the stored ones any more: only its client can send all of them again."""
+    producer = with_chunks(1, 2) if named else with_chunks(1)
+    if named:
+        producer.handle(of_message(3, PayloadFormat.CHUNKED))
+    effects = producer.handle(end)
+    assert isinstance(producer.error, SessionEnded)
+    assert producer.state is ProducerSessionState.FAILED
+    assert [each.stored for each in effects if isinstance(each, Fail)] == [None]
+    assert not [each for each in effects if isinstance(each, LookUp)]
+    producer.check_invariants()
+
+
+@pytest.mark.parametrize("end", ENDS)
+def test_chunks_that_are_not_stored_are_sent_again(end: ProducerEvent) -> None:
+    producer = with_chunks()
+    producer.handle(end)
+    assert producer.state is ProducerSessionState.OPENING
+    assert len(producer.pending) == 2
+
+
+@pytest.mark.parametrize(
+    "decides",
+    [
+        [of_message(3, PayloadFormat.CHUNKED), answered(1, (3, stored(1, entry=3)))],
+        [of_message(3, PayloadFormat.CHUNKED), answered(1, (3, InvalidArgument("refused", field="payload")))],
+        [BatchReady(3, b"another", 1, explicit(8), 5, payload_format=PayloadFormat.PULSAR)],
+    ],
+    ids=["stored", "refused", "given-up"],
+)
+def test_message_that_is_decided_or_given_up_ends_no_producer(decides: list[ProducerEvent]) -> None:
+    producer = with_chunks(1, 2)
+    for event in decides:
+        producer.handle(event)
+    if producer.state is ProducerSessionState.OPEN:
+        producer.handle(StreamLost(1))
+    assert producer.state is ProducerSessionState.OPENING
+
+
+@pytest.mark.hazard("chunks-without-their-first")
+def test_chunks_of_a_message_that_is_known_end_no_producer() -> None:
+    """Nothing is stored of them now."""
+    producer = with_chunks()
+    known = (ResultRange(ResultKind.DUPLICATE, 1, Position(LedgerId(1), EntryId(5)), 0),)
+    producer.handle(answered(1, (1, known), (2, known)))
+    producer.handle(StreamLost(1))
+    assert producer.state is ProducerSessionState.OPENING

@@ -1,4 +1,4 @@
-"""`oncelog-doors pulsar-proof`: three rows with Pulsar's Python client; the others are a proof of the night."""
+"""`oncelog-doors pulsar-proof`: four rows with Pulsar's Python client; the others are a proof of the night."""
 
 import json
 import subprocess
@@ -15,6 +15,7 @@ def test_rows_pass_and_a_missing_client_is_reported(tmp_path: Path) -> None:
     words = [
         "pulsar-proof",
         "--only",
+        "D1",
         "D4",
         "B7",
         "K1",
@@ -34,6 +35,8 @@ def test_rows_pass_and_a_missing_client_is_reported(tmp_path: Path) -> None:
     found = json.loads(done.stdout)
     assert found["proven"]
     assert {(row["defect"], row["client"]): row["passed"] for row in found["rows"]} == {
+        ("D1", "python"): True,
+        ("D1", "java"): None,
         ("D4", "python"): True,
         ("D4", "java"): None,
         ("B7", "python"): True,
@@ -42,6 +45,7 @@ def test_rows_pass_and_a_missing_client_is_reported(tmp_path: Path) -> None:
         ("K1", "java"): None,
     }
     sides = {row["defect"]: (row["pulsars_rule"], row["door"]) for row in found["rows"] if row["passed"]}
+    assert sides["D1"] == ("acknowledged 1-2; read 2; LOST 1", "acknowledged 1-2; read 1-2")
     assert sides["D4"] == ("acknowledged 2-5; read 2-3 5; LOST 4", "acknowledged 2-3 5; read 2-3 5; refused 4")
     assert sides["B7"][0].endswith("receipt without a place")
     assert [side.endswith("AGAIN 10 12") for side in sides["K1"]] == [True, False]

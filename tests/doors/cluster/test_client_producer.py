@@ -50,7 +50,7 @@ class World:
 
     def give(self, count: int = 1) -> None:
         for number in range(count):
-            self.producer.give(PreparedEntry(Ids(number), cast("Any", None)), self.verdicts.append)
+            self.producer.give(PreparedEntry(Ids(number), cast("Any", None)), self.verdicts.append, lambda: None)
 
     async def verdict(self) -> Verdict | None:
         self.verdicts.clear()

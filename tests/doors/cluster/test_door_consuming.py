@@ -5,6 +5,7 @@ import signal
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import pytest
@@ -229,12 +230,14 @@ async def test_consumer_of_a_deleted_subscription_is_closed(cluster: Cluster, do
 
 
 @pytest.mark.asyncio
-async def test_message_in_chunks_stays_and_others_come(cluster: Cluster, door: DoorProgram, files: Path) -> None:
+async def test_message_that_is_too_large_stays_and_others_come(
+    cluster: Cluster, door: DoorProgram, files: Path
+) -> None:
     """It is too large for clients of Pulsar, and is tried again; it is never left out without a trace."""
     async with sdk(cluster, files) as client:
-        producer = await client.create_producer("large-consumed", chunking=True)
+        producer = await client.create_producer("large-consumed")
         await producer.send(b"small")
-        await producer.send(bytes(6_000_000))
+        await producer.send(Random(1).randbytes(5_240_000))
         await producer.send(b"behind")
     async with consuming(door, "large-consumed") as consumer:
         assert [values for _, _, values in await delivered(consumer, 2)] == [[b"small"], [b"behind"]]

@@ -6,6 +6,7 @@ from typing import cast
 
 import pytest
 
+from oncelog.client.client import AsyncClient
 from oncelog.client.gateways import ConsumedEntry, EntryConsumer, EntryReader, WholeEntry
 from oncelog.client.values.messages import StoredBatch
 from oncelog.client.values.results import AckResult
@@ -72,7 +73,9 @@ class World:
         rights = Rights(caller, TopicName("public", "default", "orders"), NamespaceGrants(self._ask))
         consumer, ends = cast("EntryConsumer", self.entries), cast("EntryReader", None)
         policies = cast("PoliciesOfTopic", None)
-        self.consumer = LogConsumer(consumer, ends, rights, policies, self.tasks, every_s=0.001)
+        self.consumer = LogConsumer(
+            cast("AsyncClient", None), consumer, ends, rights, policies, self.tasks, every_s=0.001
+        )
         self.settled: list[tuple[OncelogError | None, bool]] = []
 
     async def _ask(self, _namespace: str) -> Grants:

@@ -5,6 +5,7 @@ from typing import cast
 
 import pytest
 
+from oncelog.client.client import AsyncClient
 from oncelog.client.gateways import EntryReader, WholeEntry
 from oncelog.client.values.messages import StoredBatch
 from oncelog.core.access import UNCHECKED, Caller
@@ -55,7 +56,12 @@ class World:
         self.rights = Rights(caller, TOPIC, NamespaceGrants(self._ask))
         self.closed = 0
         self.reader = LogReader(
-            cast("EntryReader", self.entries), self.rights, self.tasks, every_s=0.001, closed=self._closed
+            cast("AsyncClient", None),
+            cast("EntryReader", self.entries),
+            self.rights,
+            self.tasks,
+            every_s=0.001,
+            closed=self._closed,
         )
 
     def _closed(self) -> None:

@@ -22,7 +22,7 @@ from oncelog.core.names import NamespaceName, TopicName, parse_topic
 from oncelog_doors.connections.ports import ProvedCaller
 from oncelog_doors.core.pulsar.message_ids import FromFirst, Start
 from oncelog_doors.core.pulsar.subscribing import Subscription
-from oncelog_doors.core.pulsar.verdicts import Ids, Known, Rejected, TopicRules, verdict_on
+from oncelog_doors.core.pulsar.verdicts import Accepted, Ids, Known, Rejected, TopicRules, Verdict, verdict_on
 from oncelog_doors.core.shared.named_topics import NamedTopic
 from oncelog_doors.pulsar.ports import ConsumerCallbacks, Decided
 from tests.doors.pulsar.bytes_of_clients import checksum_matches
@@ -34,6 +34,7 @@ from tests.doors.pulsar.fake_subscriptions import FakeConsumer, FakeSubscription
 class Prepared(NamedTuple):
     ids: Ids
     entry: bytes
+    is_chunk: bool = False
 
 
 @dataclass
@@ -93,16 +94,20 @@ class FakeProducer:
         self.last_sequence_id = SequenceId(self.state.last)
         self.said_alive = 0
         self.gave_up_name: bool | None = None
+        #: of the chunks whose message is not decided
+        self.chunks: list[Decided] = []
+        #: how often it was told that no more chunks come
+        self.chunks_ended = 0
         self.end: asyncio.Future[OncelogError] = asyncio.get_running_loop().create_future()
 
     @property
     def token(self) -> int:
         return self.generation << 31 | self.topic.incarnation
 
-    def prepare(self, entry: bytes, ids: Ids, message_count: int) -> Prepared | Rejected:
+    def prepare(self, entry: bytes, ids: Ids, message_count: int, *, is_chunk: bool) -> Prepared | Rejected:
         if not checksum_matches(entry):
             return Rejected(f"sequence ids {ids}: the checksum is wrong")
-        return Prepared(ids, entry)
+        return Prepared(ids, entry, is_chunk)
 
     def has_room(self, size: int) -> bool:
         return size <= self.topic.room
@@ -112,10 +117,23 @@ class FakeProducer:
             await self.topic.has_more_room.wait()
             self.topic.has_more_room.clear()
 
-    def give(self, prepared: Prepared, decided: Decided) -> None:
+    def gives_no_more_chunks(self) -> None:
+        self.chunks_ended += 1
+        self.decide_chunks(Accepted())
+
+    def decide_chunks(self, verdict: Verdict | None) -> None:
+        """Of the chunks that were given."""
+        chunks, self.chunks = self.chunks, []
+        for decided in chunks:
+            decided(verdict)
+
+    def give(self, prepared: Prepared, decided: Decided, stored: Callable[[], None]) -> None:
         self.topic.given()
         if self.end.done():
             decided(None)
+        elif prepared.is_chunk:
+            stored()
+            self.chunks.append(decided)
         elif self.topic.takes:
             self.store(prepared, decided)
         else:
@@ -213,11 +231,11 @@ class FakeCluster:
         if not may_create and str(topic) not in self.logs:
             raise TopicNotFound(f"there is no topic {topic}")
         log = self.log(str(topic))
-        return attach(log.subscriptions, log.batches, name, consumer_name, subscription, callbacks)
+        return attach(log.subscriptions, log.batches, log.chunks, name, consumer_name, subscription, callbacks)
 
     async def ensure_subscription(self, topic: TopicName, caller: Caller, name: str) -> None:
         log = self.log(str(topic))
-        log.subscriptions.setdefault(name, FakeSubscription(log.batches, FromFirst()))
+        log.subscriptions.setdefault(name, FakeSubscription(log.batches, log.chunks, FromFirst()))
 
     def topic(self, name: str) -> FakeTopic:
         return self.topics.setdefault(str(parse_topic(name)), FakeTopic())

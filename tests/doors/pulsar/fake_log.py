@@ -14,6 +14,7 @@ from oncelog_doors.core.pulsar.message_ids import (
     Start,
     before,
 )
+from tests.doors.pulsar.chunks.fake_chunks import FakeChunks, FakeMessage
 from tests.doors.pulsar.fake_subscriptions import FakeSubscription
 
 
@@ -22,6 +23,7 @@ class FakeLog:
 
     def __init__(self) -> None:
         self.batches: list[RawBatch] = []
+        self.chunks = FakeChunks()
         self.fails_at: dict[Position, OncelogError] = {}
         self.starts: list[Start] = []
         self.readers: list[FakeReader] = []
@@ -82,6 +84,9 @@ class FakeReader:
     def fail(self, error: OncelogError) -> None:
         self.error = error
         self.woken.set()
+
+    def chunks_of(self, entry: RawBatch) -> FakeMessage | None:
+        return self.log.chunks.of_entry(entry)
 
     def size_of(self, entry: RawBatch) -> int:
         return len(entry.body)

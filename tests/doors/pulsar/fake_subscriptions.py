@@ -15,6 +15,7 @@ from oncelog_doors.core.pulsar.message_ids import DeliveredId, FromEnd, FromEntr
 from oncelog_doors.core.pulsar.subscribing import Subscription
 from oncelog_doors.pulsar.ports import ConsumerCallbacks, Settled, TakenEntry
 from tests.cluster.until import yield_to_loop
+from tests.doors.pulsar.chunks.fake_chunks import FakeChunks, FakeMessage
 
 FIRST_EPOCH = SeekEpoch(0)
 ORDERED = ("exclusive", "failover")
@@ -41,6 +42,7 @@ class FakeSubscription:
     given back, in order."""
 
     batches: list[RawBatch]
+    chunks: FakeChunks
     begins: Start
     type: str = ""
     acked: set[int] = field(default_factory=set)
@@ -166,6 +168,9 @@ class FakeConsumer:
                 return TakenEntry(raw, _ranges(free), max(own.deliveries[each] for each in free), own.seek_epoch)
         return None
 
+    def chunks_of(self, taken: TakenEntry) -> FakeMessage | None:
+        return self.subscription.chunks.of_entry(taken.raw)
+
     async def arrival(self) -> None:
         await self.woken.wait()
         self.woken.clear()
@@ -250,6 +255,7 @@ class FakeConsumer:
 def attach(
     subscriptions: dict[str, FakeSubscription],
     batches: list[RawBatch],
+    chunks: FakeChunks,
     subscription: str,
     name: str,
     wanted: Subscription,
@@ -258,7 +264,7 @@ def attach(
     """Raises ConsumerBusy, SubscriptionTypeMismatch."""
     own = subscriptions.get(subscription)
     if own is None or own.deleted:
-        own = subscriptions[subscription] = FakeSubscription(batches, wanted.start)
+        own = subscriptions[subscription] = FakeSubscription(batches, chunks, wanted.start)
         own.place(wanted.start)
     if own.consumers and own.type != wanted.type:
         raise SubscriptionTypeMismatch(f"the subscription has consumers of type {own.type}")

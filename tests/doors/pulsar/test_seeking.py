@@ -37,6 +37,7 @@ from tests.doors.pulsar.reader_client import (
         ((3, LATEST), FromEnd(), []),
         ((4, APPENDED_MS + 2), FromTime(APPENDED_MS + 2), [(5, 2)]),
         ((4, 0), FromTime(0), [(5, 0), (5, 1), (5, 2)]),
+        ((4, 2**64 - 60), FromTime(0), [(5, 0), (5, 1), (5, 2)]),  # -60
     ],
 )
 async def test_seek_closes_the_consumer_first(

@@ -1,4 +1,4 @@
-"""The tests of Pulsar's Go client, compiled as they are: python -m tests.doors.suites.go_suite [--only WORD].
+"""The tests of Pulsar's Go client, compiled as they are: python -m tests.doors.suites.go_suite [--only WORD ...].
 
 They speak to localhost:6650, and to REST at localhost:8080, so both ports must be free. `go_left_out.txt` names the
 tests that are not run, each with the reason. Every other one must pass.

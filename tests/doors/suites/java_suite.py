@@ -1,4 +1,4 @@
-"""Tests of Pulsar's broker for its Java client: python -m tests.doors.suites.java_suite [--only WORD].
+"""Tests of Pulsar's broker for its Java client: python -m tests.doors.suites.java_suite [--only WORD ...].
 
 Maven fetches Pulsar's tests, compiled. 94 classes of them extend `SharedPulsarBaseTest`, which starts a broker. Here
 our class of that name is in front, and connects to a door. The ports 6650 and 8080 must be free. `java_left_out.txt`
@@ -13,7 +13,7 @@ from functools import cache
 from pathlib import Path
 
 from tests.doors.clients.java.java_programs import fetched, program
-from tests.doors.suites.suite_run import HERE, PORT, REST_PORT, Suite, door, parser, run_program
+from tests.doors.suites.suite_run import HERE, PORT, REST_PORT, Suite, door, parser, run_command, run_program
 
 #: Of one class; the slowest ones wait for minutes.
 CLASS_S = 1_200.0
@@ -90,8 +90,7 @@ def main() -> int:
             return outcomes_in(log, kind, tests)
 
         with door() as cluster:
-            done = cluster.run("admin", "policy", "set", "cluster", *POLICY)
-            assert done.returncode == 0, done.stderr
+            run_command(cluster, "policy", "set", "cluster", *POLICY)
             return suite.run(list(by_class), outcomes, at_once=AT_ONCE)
 
 

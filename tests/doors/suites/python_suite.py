@@ -1,4 +1,4 @@
-"""The tests of Pulsar's Python client: python -m tests.doors.suites.python_suite --sources DIR [--only WORD].
+"""The tests of Pulsar's Python client: python -m tests.doors.suites.python_suite --sources DIR [--only WORD ...].
 
 DIR is a checkout of apache/pulsar-client-python: its package does not contain them. They speak to localhost:6650, and
 to REST at localhost:8080, so both ports must be free. The client is the one that is installed here.
@@ -9,7 +9,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from tests.doors.suites.suite_run import Suite, door, parser, run_program
+from tests.doors.suites.suite_run import Suite, door, parser, run_command, run_program
 
 #: Not here: those that need containers or OAuth2.
 MODULES = (
@@ -67,7 +67,9 @@ def main() -> int:
         words = [sys.executable, "-c", _RUN, name]
         return {name: run_program(words, folder, log, seconds=TEST_S) == 0}
 
-    with door():
+    with door() as cluster:
+        # As the library's own script prepares its broker.
+        run_command(cluster, "namespaces", "create", "public/default-2")
         return suite.run(suite.chosen(given.only), outcome)
 
 

@@ -28,7 +28,9 @@ PORT, REST_PORT = 6650, 8080
 
 def parser(description: str | None) -> argparse.ArgumentParser:
     made = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
-    made.add_argument("--only", default="", metavar="WORD", help="run the tests with this word in their names")
+    made.add_argument(
+        "--only", nargs="+", default=[""], metavar="WORD", help="run the tests with a word in their names"
+    )
     return made
 
 
@@ -46,9 +48,9 @@ class Suite:
         if unknown:
             raise SystemExit(f"{self._list.name} names tests that do not exist: {', '.join(unknown)}")
 
-    def chosen(self, only: str) -> list[str]:
-        """The tests that are run. only: a word in their names."""
-        return [name for name in self._names if only in name and not self._left_out(name)]
+    def chosen(self, only: Sequence[str]) -> list[str]:
+        """The tests that are run. only: one of these words is in their names."""
+        return [name for name in self._names if any(word in name for word in only) and not self._left_out(name)]
 
     def _left_out(self, name: str) -> bool:
         return name in self._reasons or name.rpartition(".")[0] in self._reasons
@@ -105,6 +107,12 @@ def door() -> Iterator[Cluster]:
         Cluster.running(Path(own), pulsar_port=PORT, pulsar_rest_port=REST_PORT) as cluster,
     ):
         yield cluster
+
+
+def run_command(cluster: Cluster, *words: str) -> None:
+    """`oncelog admin` with these words."""
+    done = cluster.run("admin", *words)
+    assert done.returncode == 0, done.stderr
 
 
 def run_program(words: Sequence[str], folder: Path, log: Path, *, seconds: float) -> int | None:

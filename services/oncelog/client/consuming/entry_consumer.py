@@ -1,7 +1,7 @@
 """Consumes the entries of one subscription as they are stored, whole: for gateways, whose clients get batches and not
 messages.
 
-An entry is verified, and not decoded. A message in chunks comes with its value joined.
+An entry is verified, and not decoded. A message in chunks comes without its value: `reading.entry_chunks` reads it.
 """
 
 import asyncio
@@ -13,11 +13,9 @@ from oncelog.client.consuming.acknowledging import AckFuture, Acknowledgements
 from oncelog.client.consuming.consumed_messages import open_delivered
 from oncelog.client.consuming.consumer_driver import Settled
 from oncelog.client.consuming.entry_driver import EntryDriver
-from oncelog.client.network.chunk_join import ChunksTrimmed, is_chunked
 from oncelog.client.network.network import Network
 from oncelog.client.network.session_driver import parted
 from oncelog.client.network.start_position import ask_index
-from oncelog.client.values.messages import StoredBatch
 from oncelog.client.values.whole_entries import EntryStart, WholeEntry
 from oncelog.core.acks.changes import IndexRange
 from oncelog.core.delivery.events import COUNTED_MAX
@@ -27,7 +25,6 @@ from oncelog.core.errors import (
     DeadlineExceeded,
     EntriesLost,
     LedgerUnavailable,
-    MessageTooLarge,
     OncelogError,
 )
 from oncelog.core.ids import EntryId, Generation, LedgerId, Position, SeekEpoch
@@ -128,7 +125,7 @@ class EntryConsumer:
         self._permits = 0
         #: messages that were handed out here and not to the client, so that they have used none of its permits
         self._unshown = 0
-        #: of one entry that is joined or cannot be opened
+        #: of one entry that cannot be opened
         self._runs: tuple[MessageRange, ...] = ()
         #: whether everything is to come again in order
         self._restarting = False
@@ -233,9 +230,9 @@ class EntryConsumer:
         """The next delivery; None when none was received. The consumer holds its messages until they are acknowledged,
         negatively acknowledged or recalled.
 
-        Raises CorruptEntry and MessageTooLarge, once for each delivery, for an entry that cannot be opened: its
-        messages stay unacknowledged, and the next call goes on behind it. Raises UnknownFormat at each call, and the
-        error that ended the consumer.
+        Raises CorruptEntry, once for each delivery, for an entry that cannot be opened: its messages stay
+        unacknowledged, and the next call goes on behind it. Raises UnknownFormat at each call, and the error that ended
+        the consumer.
         """
         self._check_open()
         while not self._restarting:
@@ -243,20 +240,14 @@ class EntryConsumer:
             if not runs:
                 break
             first = runs[0]
-            if not self._driver.holds(runs):  # it was taken back while the message was joined
+            if not self._driver.holds(runs):  # it was taken back meanwhile
                 self._not_shown()
                 continue
             try:
-                stored = self._whole(first)
-            except ChunksTrimmed:
+                stored = open_delivered(first.entry)
+            except CorruptEntry:
                 self._not_shown()
-                continue
-            except (CorruptEntry, MessageTooLarge):
-                self._not_shown()
-                self._driver.chunks.end()  # a chunk may be readable when the message is delivered again
                 raise
-            if stored is None:
-                break
             self._runs = ()
             whole = WholeEntry(stored, self._driver.names.name(stored.batch.producer_id))
             ranges = tuple(IndexSet(IndexRange(run.first, run.last) for run in runs))
@@ -264,16 +255,6 @@ class EntryConsumer:
             return ConsumedEntry(whole, ranges, count, first.seek_epoch, first.generation)
         self._arrived.clear()
         return None
-
-    def _whole(self, run: MessageRange) -> StoredBatch | None:
-        """The entry of a run; None: it is being joined."""
-        stored = open_delivered(run.entry)
-        if not is_chunked(stored):
-            return stored
-        joined = self._driver.chunks.joined(stored)
-        if joined is not None:
-            self._driver.chunks.end()
-        return joined
 
     async def arrival(self) -> None:
         """Return when a delivery may be here for `take`. Raises the error that ended the consumer. A retriable error in

@@ -1,7 +1,8 @@
-"""Joins the chunks of a message that a reader or consumer has received.
+"""Reads the chunks of a message that a reader or consumer has received, and joins them.
 
 The message names its chunks with their checksums (`core.formats.chunks`). They are read from the topic's owner, some at
-a time, into the one buffer that then holds the whole message, so a message takes its own size and a few chunks.
+a time, into the one buffer that then holds the whole message, so a message takes its own size and a few chunks. The
+clients of gateways join chunks themselves: for them chunks are read one by one.
 """
 
 import asyncio
@@ -50,6 +51,14 @@ def is_chunked(stored: StoredBatch) -> bool:
     return stored.batch.payload_format == PayloadFormat.CHUNKED
 
 
+def names_in(stored: StoredBatch) -> ChunkNames:
+    """What a message in chunks says of them. Raises CorruptEntry."""
+    try:
+        return decode_chunk_names(payload_of(stored.batch, stored.body))
+    except InvalidBatch as error:
+        raise CorruptEntry(f"entry {stored.entry.position} cannot be read: {error}") from error
+
+
 async def join_chunks(stored: StoredBatch, ask: Ask, *, topic: str, bytes_max: int) -> StoredBatch:
     """The message as if it had been sent in one batch. topic: for errors.
 
@@ -57,11 +66,8 @@ async def join_chunks(stored: StoredBatch, ask: Ask, *, topic: str, bytes_max: i
     ChunksTrimmed, and the retriable errors of `ask`.
     """
     entry, batch = stored.entry, stored.batch
-    try:
-        columns = split_columns(payload_of(batch, stored.body), batch.count)
-        names = decode_chunk_names(payload_of(batch, stored.body))
-    except InvalidBatch as error:
-        raise CorruptEntry(f"entry {entry.position} cannot be read: {error}") from error
+    names = names_in(stored)
+    columns = split_columns(payload_of(batch, stored.body), batch.count)
     if names.value_bytes > bytes_max:
         message = (
             f"message {entry.base_index} of {topic} has {names.value_bytes} bytes in chunks, above max_message_bytes "
@@ -98,10 +104,9 @@ class _Joining:
     """One message. Chunks are taken in order by a few tasks, and all but the last have the size of the first."""
 
     def __init__(self, stored: StoredBatch, names: ChunkNames, value: memoryview, ask: Ask) -> None:
-        self._stored = stored
+        self._chunks = ChunksOf(stored, names, ask)
         self._names = names
         self._value = value
-        self._ask = ask
         self._filled = 0
 
     async def run(self) -> None:
@@ -121,21 +126,39 @@ class _Joining:
                 each.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
         if self._filled != len(self._value):
-            raise self._corrupt(f"its chunks have {self._filled} bytes, and it says {len(self._value)}")
+            raise self._chunks.corrupt(f"its chunks have {self._filled} bytes, and it says {len(self._value)}")
 
     async def _join(self, name: ChunkName) -> None:
+        offset, data = await self._chunks.read(name)
+        if offset + len(data) > len(self._value):
+            position = Position(self._names.ledger_id, name.entry_id)
+            raise self._chunks.corrupt(f"its chunk {position} is beyond its end")
+        self._value[offset : offset + len(data)] = data
+        self._filled += len(data)
+
+
+class ChunksOf:
+    """The chunks of one message, read one by one and compared with what it names."""
+
+    def __init__(self, stored: StoredBatch, names: ChunkNames, ask: Ask) -> None:
+        self._stored = stored
+        self._names = names
+        self._ask = ask
+
+    async def read(self, name: ChunkName) -> tuple[int, memoryview]:
+        """(offset in the value, bytes) of one of them.
+
+        Raises CorruptEntry when it is missing, damaged or another message's, ChunksTrimmed, and the retriable errors of
+        `ask`.
+        """
         position = Position(self._names.ledger_id, name.entry_id)
         try:
             answer = await self._ask(position)
         except (CorruptEntry, EntriesLost, UnreadableEntry) as error:
-            raise self._corrupt(f"its chunk {position} cannot be read: {error.message}") from error
+            raise self.corrupt(f"its chunk {position} cannot be read: {error.message}") from error
         if answer.trimmed:
             raise ChunksTrimmed
-        offset, data = self._open(name, position, answer.entry)
-        if offset + len(data) > len(self._value):
-            raise self._corrupt(f"its chunk {position} is beyond its end")
-        self._value[offset : offset + len(data)] = data
-        self._filled += len(data)
+        return self._open(name, position, answer.entry)
 
     def _open(self, name: ChunkName, position: Position, data: bytes) -> tuple[int, memoryview]:
         whole = self._stored.batch
@@ -149,12 +172,12 @@ class _Joining:
                 whole.producer_id, whole.generation, whole.first,
             )  # fmt: skip
             if entry.kind != EntryKind.CHUNK or not same or batch.checksum != name.checksum:
-                raise self._corrupt(f"entry {position} is not the chunk that it names")
+                raise self.corrupt(f"entry {position} is not the chunk that it names")
             return decode_chunk(payload_of(batch, body_of(data)))
         except InvalidBatch as error:
-            raise self._corrupt(f"its chunk {position} cannot be read: {error.message}") from error
+            raise self.corrupt(f"its chunk {position} cannot be read: {error.message}") from error
 
-    def _corrupt(self, why: str) -> CorruptEntry:
+    def corrupt(self, why: str) -> CorruptEntry:
         entry = self._stored.entry
         message = f"message {entry.base_index} at {entry.position} cannot be joined: {why}"
         return CorruptEntry(message, ledger_id=entry.ledger_id, entry_id=entry.entry_id)

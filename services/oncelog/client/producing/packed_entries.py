@@ -41,7 +41,7 @@ class PackedResult(NamedTuple):
 
     ranges: of consecutive messages with the same answer, in order; their sizes add up to the count of the batch. Of a
     range, `stored` has kind, position and content_differs; stale messages have the error StaleSequence instead. A batch
-    of stale messages only fails with it.
+    of stale messages only fails with it. A chunk whose message is not stored has the kind CHUNK.
     `resent`: a duplicate only because the SDK repeated this very batch after a lost answer.
     """
 

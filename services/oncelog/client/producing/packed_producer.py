@@ -2,6 +2,8 @@
 
 from collections.abc import Callable
 
+from crc32c import crc32c
+
 from oncelog.client.network.network import Network
 from oncelog.client.network.session_driver import parted
 from oncelog.client.producing.duplicates import ACCEPT_ALL
@@ -10,6 +12,7 @@ from oncelog.client.producing.send_buffer import call, check_callback
 from oncelog.client.producing.sender import ProducerOptions, Sender
 from oncelog.client.values.results import AnsweredRange, TopicPartition
 from oncelog.core.errors import InvariantViolated, OncelogError, ProducerClosed
+from oncelog.core.formats.batch import encode_batch, peek_batch
 from oncelog.core.formats.client_token import token_of
 from oncelog.core.formats.compression import Compression
 from oncelog.core.formats.opening import ProducerInstance
@@ -26,7 +29,11 @@ class PackedProducer:
     A batch is kept, and sent again after a takeover, until the log has decided about it; batches are stored in the
     order in which they were given. The session comes back by itself, with the same generation. It ends by
     SessionSuperseded when the client has opened its producer again, by ProducerFenced when another instance has the
-    name, or by any other fatal error. Then nothing is opened again, and each open batch fails with that error.
+    name, by SessionEnded when it ends between the chunks of a message, or by any other fatal error. Then nothing is
+    opened again, and each open batch fails with that error.
+
+    A message in chunks is a batch in the format CHUNK for each of them, and when all are stored the batch in the format
+    CHUNKED that names them (`core.formats.chunks`), with no other batch in between. All have its sequence id.
 
     Attributes:
         topic: the full name of the topic or partition, tenant/namespace/name.
@@ -123,6 +130,24 @@ class PackedProducer:
         check_callback(on_result)
         entry.check()
         self._sender.send_packed(entry, _PendingPacked(on_result))
+
+    def checksum_of(self, entry: PackedEntry) -> int:
+        """Of the batch that the log stores of an entry: the message that names a chunk names its checksum, too."""
+        return peek_batch(
+            encode_batch(
+                entry.payload,
+                producer_id=self.producer_id,
+                generation=self.generation,
+                first=entry.ids.first,
+                last=entry.ids.last,
+                count=entry.count,
+                publish_time_ms=entry.publish_time_ms,
+                checksum=crc32c,
+                deltas=entry.ids.deltas,
+                payload_format=entry.payload_format,
+                unit=entry.unit,
+            )
+        ).checksum
 
     # --- the client of the gateway ------------------------------------------------------------------------------------
 

@@ -1,7 +1,7 @@
 """Reads the entries of one log as they are stored, whole: for gateways, whose clients get batches and not messages.
 
 An entry is verified, and not decoded. A start is an entry, never a message inside of one. A message in chunks comes
-with its value joined.
+without its value: `entry_chunks` reads it.
 """
 
 from oncelog.client.network.backoff import persist
@@ -85,14 +85,14 @@ class EntryReader:
         await self._until_begun(self._stream)
         return self._stream
 
-    def _stream_from(self, start: StartAt, window_bytes: int, *, joins_chunks: bool = True) -> ReadStream:
+    def _stream_from(self, start: StartAt, window_bytes: int) -> ReadStream:
         return ReadStream(
             self._topic,
             start,
             self._network,
             corruption=Corruption(self.topic, OnCorrupt.RAISE),
             window_bytes=window_bytes,
-            joins_chunks=joins_chunks,
+            joins_chunks=False,
         )
 
     async def _until_begun(self, stream: ReadStream) -> None:
@@ -107,7 +107,7 @@ class EntryReader:
     async def _is_before_all(self, position: Position) -> bool:
         """Whether each entry that is kept is behind a place: then it is one of an earlier topic of this name, or was
         trimmed. Nothing in front of it could have been lost unnoticed."""
-        stream = self._stream_from(StartEdge.EARLIEST, _LOOK_BYTES, joins_chunks=False)
+        stream = self._stream_from(StartEdge.EARLIEST, _LOOK_BYTES)
         try:
             await self._until_begun(stream)
             first = stream.next_position
@@ -138,7 +138,7 @@ class EntryReader:
 
     async def last_entry(self) -> WholeEntry | None:
         """The entry that holds the last message; None: the topic has none. Every message that was acknowledged before
-        the call is counted. A message in chunks comes without its value. Raises as `last_message`, and as a reader."""
+        the call is counted. Raises as `last_message`, and as a reader."""
         while True:
             found = (await last_message(self._network, self._topic, timeout_ms=self._timeout_ms)).message_id
             if found is None:
@@ -152,7 +152,7 @@ class EntryReader:
 
     async def _look_at(self, position: Position) -> WholeEntry | None:
         """None: the entry is not kept any more."""
-        stream = self._stream_from(_with(position), _LOOK_BYTES, joins_chunks=False)
+        stream = self._stream_from(_with(position), _LOOK_BYTES)
         try:
             await self._until_begun(stream)
             taken = stream.take_entry()

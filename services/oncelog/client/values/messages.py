@@ -315,7 +315,9 @@ class MessageBatch:
         for number, is_null in enumerate(self.nulls or ()):
             if is_null:
                 return self.first_index + number, f"a null value {client}"
-        pairs = zip(self.headers or (), self.properties or (), strict=True)
+        if self.headers is None:
+            return None
+        pairs = zip(self.headers, self.properties or (), strict=True)
         unlike = next((number for number, (own, shown) in enumerate(pairs) if len(own) != len(shown)), None)
         what = f"headers that are not text, or have one key, {client}"
         return None if unlike is None else (self.first_index + unlike, what)

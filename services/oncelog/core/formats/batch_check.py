@@ -13,7 +13,7 @@ Rules
 - The same of a record batch of a client of Kafka (`kafka`): each record is read (hazard record-batch-that-lies). The
   ids must be those of its epoch and sequence, if the session is of its producer id.
 - A chunk needs an offset and bytes, a message in chunks must name some and have no value of its own. Whether these are
-  its chunks, `core.publishing.uploads` knows.
+  its chunks, `core.publishing.uploads` knows. If it has the metadata of a client of Pulsar, that must be its own.
 - Every contradiction is InvalidBatch or MessageTooLarge, raised before anything is appended.
 """
 
@@ -46,7 +46,7 @@ from oncelog.core.formats.epoched_ids import is_numbered
 from oncelog.core.formats.kafka import expands_beyond, open_batch
 from oncelog.core.formats.origin import unpack_origin
 from oncelog.core.formats.payload import expand_columns, require_count, require_header
-from oncelog.core.formats.pulsar import EXPANSION_MAX, RAW_BYTES_MAX, claimed_bytes, open_entry
+from oncelog.core.formats.pulsar import EXPANSION_MAX, RAW_BYTES_MAX, claimed_bytes, open_entry, open_metadata
 from oncelog.core.names import KAFKA
 
 #: Bytes of one event time.
@@ -93,7 +93,7 @@ def check_batch(
     if header.count * LENGTH_BYTES > header.payload_raw_bytes:
         message = f"a payload of {header.payload_raw_bytes} bytes cannot hold {header.count} messages"
         raise InvalidBatch(message, field="count")
-    check_payload(header, payload_of(header, data))
+    check_payload(header, payload_of(header, data), producer_name=producer_name)
     return header
 
 
@@ -131,9 +131,7 @@ def _check_pulsar(
     require_header(header, messages)
     if not header.unit and list(decode_ids(header, deltas_of(header, data))) != list(messages.ids or ()):
         raise InvalidBatch("the ids of the batch and of the messages in its entry differ", field="sequence_ids")
-    if producer_name not in (None, messages.producer_name):
-        message = f"the entry names producer {messages.producer_name[:100]!r}, and its session is of {producer_name!r}"
-        raise InvalidBatch(message, field="producer_name")
+    _check_producer(messages.producer_name, producer_name)
 
 
 def _check_kafka(
@@ -159,8 +157,8 @@ def _check_kafka(
         raise InvalidBatch(message, field="sequence_ids")
 
 
-def check_payload(header: BatchHeader, payload: Buffer) -> None:
-    """Raises InvalidBatch unless `decode_columns` can read the payload."""
+def check_payload(header: BatchHeader, payload: Buffer, *, producer_name: str | None = None) -> None:
+    """Raises InvalidBatch unless `decode_columns` can read the payload. producer_name: as of `check_batch`."""
     try:
         raw = expand_columns(header, payload)
     except CompressionUnavailable as error:
@@ -169,10 +167,27 @@ def check_payload(header: BatchHeader, payload: Buffer) -> None:
     check_columns(columns, header.count)
     if header.payload_format == PayloadFormat.CHUNKED:
         decode_chunk_names(raw)
+        if Column.PULSAR in columns:
+            _check_metadata(header, columns[Column.PULSAR], producer_name)
         if len(columns[Column.VALUES]) != LENGTH_BYTES:
             raise InvalidBatch("a message in chunks has a value besides them", field="payload")
     elif Column.CHUNKS in columns:
         raise InvalidBatch("only a message in chunks names chunks", field="payload")
+
+
+def _check_metadata(header: BatchHeader, metadata: Buffer, producer_name: str | None) -> None:
+    """Of a message in chunks of a client of Pulsar: it is sent to such clients as it is."""
+    sent = open_metadata(metadata)
+    if (sent.first, sent.count, sent.unit, sent.encryption) != (header.first, 1, False, None):
+        raise InvalidBatch(f"the metadata of message {header.first} is of another one", field="sequence_id")
+    _check_producer(sent.producer_name, producer_name)
+
+
+def _check_producer(found: str, producer_name: str | None) -> None:
+    """producer_name: of the session; None: not compared."""
+    if producer_name not in (None, found):
+        message = f"the entry names producer {found[:100]!r}, and its session is of {producer_name!r}"
+        raise InvalidBatch(message, field="producer_name")
 
 
 def check_columns(columns: Mapping[int, memoryview], count: int) -> None:

@@ -14,6 +14,8 @@ any order, at most once each. A reader skips unknown column ids. `count` comes f
                    u32 value length, value in UTF-8
     ORIGIN 8       one record for all messages: where a mirror has copied them from (see `origin`)
     CHUNKS 9       where the parts of the value of the only message are (see `chunks`)
+    PULSAR 10      the metadata of the client of Pulsar that has sent the only message in chunks, as it came, without
+                   what it says of its chunks: for such clients, which get it back
 
 A producer packs a column with one array and one join; a reader slices one buffer. Received bytes are untrusted: every
 contradiction raises InvalidBatch with its reason, before anything larger than the bytes themselves is allocated.
@@ -55,6 +57,7 @@ class Column(IntEnum):
     PROPERTIES = 4
     ORIGIN = 8
     CHUNKS = 9
+    PULSAR = 10
 
 
 class Values(Sequence[memoryview]):

@@ -111,6 +111,11 @@ def open_entry(
     return _batch(metadata, raw, count)
 
 
+def open_metadata(metadata: Buffer) -> PulsarMessages:
+    """What the metadata of a message says of it, without its value. It says nothing of chunks. Raises InvalidBatch."""
+    return open_entry(_HEAD.pack(MARK, 0, len(metadata)) + metadata)
+
+
 def claimed_bytes(entry: Buffer) -> int:
     """How large the payload of an entry says to be without its compression; 0: it cannot be read."""
     try:

@@ -1,6 +1,7 @@
 """Entries as clients of Pulsar get them, made of what the log holds.
 
     a batch of columns      a batch of Pulsar; a batch of one message: a single message
+    a message in chunks     see `chunked_deliveries`
     an entry of a client    as it came; if its first messages are known (`skip_first`), a batch without them
     a part of either        a batch of the messages that are meant for one consumer (`parts`)
 
@@ -99,13 +100,17 @@ def bytes_of(
         columns = read_columns(raw.batch, data)
         all_ids = decode_ids(raw.batch, deltas_of(raw.batch, raw.body))
         ids = [all_ids[number] for number in kept]
-        front = _front(raw, ids[0])
         if raw.batch.count == 1:
-            metadata, payload = front + _described(columns, 0, _OF_ENTRY), bytes(columns.values[0])
+            metadata, payload = metadata_of(raw, columns), bytes(columns.values[0])
         else:
-            metadata = front + number_field(COUNT, len(ids)) + number_field(HIGHEST, ids[-1])
+            metadata = _front(raw, ids[0]) + number_field(COUNT, len(ids)) + number_field(HIGHEST, ids[-1])
             payload = b"".join(_messages(columns, kept, ids, indexes_from))
     return _fitting(raw, metadata, payload, bytes_max)
+
+
+def metadata_of(raw: RawBatch, columns: Columns) -> bytes:
+    """Of an entry of columns with one message."""
+    return _front(raw, raw.batch.first) + _described(columns, 0, _OF_ENTRY)
 
 
 def last_id_of(raw: RawBatch) -> DeliveredId:

@@ -24,7 +24,9 @@ _CODECS = frozenset(PulsarCodec)
 # Fields of the metadata of an entry.
 PRODUCER, SEQUENCE, PUBLISH_TIME, PROPERTY, KEY = 1, 2, 3, 4, 6
 CODEC, RAW_BYTES, COUNT, EVENT_TIME, ENCRYPTION = 8, 9, 11, 12, 13
-KEY_IN_BASE64, HIGHEST = 17, 24
+KEY_IN_BASE64, ORDERING_KEY, HIGHEST, NULL_VALUE = 17, 18, 24, 25
+# Of a chunk of a message: which message, how many chunks, their bytes, and its number.
+UUID, CHUNK_COUNT, CHUNKS_BYTES, CHUNK_NUMBER = 26, 27, 28, 29
 # Fields of the metadata of a message in a batch.
 ONE_PROPERTY, ONE_KEY, ONE_BYTES, ONE_EVENT_TIME, ONE_KEY_IN_BASE64, ONE_SEQUENCE = 1, 2, 3, 5, 6, 8
 

@@ -31,6 +31,12 @@ class ClientFamily(Enum):
         answer, and drops what comes before."""
         return self is not ClientFamily.GO
 
+    @property
+    def seeks_to_chunks(self) -> bool:
+        """Whether it may seek to the id of a chunk that is of no message. Go's drops and acknowledges all that has a
+        lower id than the sought one."""
+        return self in (ClientFamily.JAVA, ClientFamily.CPP)
+
 
 #: {how client_version begins: the family}
 _FAMILIES = {

@@ -116,12 +116,10 @@ def rejection_of_numbers(ids: Ids, message_count: int) -> Rejected | None:
     return None
 
 
-def rejection_of_kind(*, transaction: bool, marker: bool, chunk: bool) -> Rejected | None:
+def rejection_of_kind(*, transaction: bool, marker: bool) -> Rejected | None:
     """Why a SEND of this kind fails; None: it is an ordinary one."""
     if transaction:
         return Rejected("messages of transactions are not offered here: send them without one")
     if marker:
         return Rejected("markers of Pulsar's brokers are not taken from clients")
-    if chunk:
-        return Rejected("messages in chunks are not offered here: raise the limit of the log, or send smaller messages")
     return None

@@ -17,21 +17,22 @@ def main(url: str, topic: str) -> None:
         match line.split():
             case "open", name, count, timeout_ms:
                 batching = {"batching_max_messages": int(count), "batching_max_publish_delay_ms": 60_000}
-                chosen = {"batching_enabled": True, **batching} if count != "1" else {}
+                single = {"batching_enabled": False, "chunking_enabled": True}
+                chosen = {"batching_enabled": True, **batching} if count != "1" else single
                 try:
                     producer = client.create_producer(topic, name, send_timeout_millis=int(timeout_ms), **chosen)
                 except pulsar.PulsarException as error:
                     say("error", type(error).__name__)
                 else:
                     say("opened", producer.last_sequence_id())
-            case "send", tag, number, value if producer is not None:
+            case "send", tag, number, value, size if producer is not None:
                 chosen = {} if number == "-" else {"sequence_id": int(number)}
-                producer.send_async(value.encode(), partial(answered, tag), **chosen)
+                producer.send_async(value.encode().ljust(int(size)), partial(answered, tag), **chosen)
             case ["read"]:
                 reader = client.create_reader(topic, pulsar.MessageId.earliest)
                 found = []
                 while reader.has_message_available():
-                    found.append(reader.read_next(_READ_MS).data().decode())
+                    found.append(reader.read_next(_READ_MS).data().decode().rstrip())
                 say("read", *found)
             case ["consume", queue]:
                 consumer = client.subscribe(

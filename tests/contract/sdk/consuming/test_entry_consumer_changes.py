@@ -2,16 +2,17 @@
 
 import asyncio
 from dataclasses import replace
-from functools import partial
 from typing import Any
 
 import pytest
 
 import oncelog
 from oncelog.client.gateways import (
+    EntryChunks,
     EntryConsumerCallbacks,
     StartEdge,
     StartMessage,
+    chunks_of,
     open_entry_consumer,
 )
 from oncelog.core import errors
@@ -289,41 +290,45 @@ def part(cluster: FakeCluster, entry_id: int) -> ReadChunkAnswer:
     return ReadChunkAnswer(entry=entry_of(EntryKind.CHUNK, entry_id, CHUNKS[entry_id], topic=topic_id))
 
 
-async def test_message_in_chunks_comes_joined(client: oncelog.AsyncClient, cluster: FakeCluster) -> None:
-    """What is behind it waits."""
+async def in_chunks(client: oncelog.AsyncClient, cluster: FakeCluster) -> EntryChunks:
+    """Of the second of three messages."""
     await log_of_chunked(cluster, client, {1})
-    cluster.knobs.chunk = partial(part, cluster)
     consumer = await opened(client, permits=100)
     entries = await taken(consumer, 3)
     assert indexes(entries) == [[0], [1], [2]]
-    assert entries[1].whole.stored.batch.payload_format == PayloadFormat.COLUMNS
-    assert VALUE in bytes(entries[1].whole.stored.body)
+    assert entries[1].whole.stored.batch.payload_format == PayloadFormat.CHUNKED
+    return chunks_of(client, consumer.topic, entries[1].whole)
 
 
-async def test_message_whose_chunks_are_gone_is_passed_over(client: oncelog.AsyncClient, cluster: FakeCluster) -> None:
-    """It was trimmed. It has used no permit."""
-    await log_of_chunked(cluster, client, {0})
-    cluster.knobs.chunk = lambda _: ReadChunkAnswer(trimmed=True)
-    consumer = await opened(client, permits=2)
-    assert indexes(await taken(consumer, 2)) == [[1], [2]]
-
-
-async def test_message_that_is_taken_back_while_it_is_joined_does_not_come(
-    client: oncelog.AsyncClient, cluster: FakeCluster
-) -> None:
-    """Another consumer has it, or it comes again: here, because the client wants everything again."""
-    await log_of_chunked(cluster, client, {1})
-    joins: list[int] = []
+async def test_message_in_chunks_comes_without_its_value(client: oncelog.AsyncClient, cluster: FakeCluster) -> None:
+    """Its chunks are read one by one, and again while storage does not answer."""
+    asked: list[int] = []
 
     def answer(entry_id: int) -> ReadChunkAnswer:
-        joins.append(entry_id)
-        if len(joins) < 3:
+        asked.append(entry_id)
+        if len(asked) == 2:
             raise errors.ServiceUnavailable("later")
         return part(cluster, entry_id)
 
     cluster.knobs.chunk = answer
-    consumer = await opened(client, permits=100)
-    assert indexes(await taken(consumer, 1)) == [[0]]
-    assert consumer.take() is None
-    await consumer.redeliver()
-    assert indexes(await taken(consumer, 3)) == [[0], [1], [2]]
+    chunks = await in_chunks(client, cluster)
+    assert asked == []
+    assert (chunks.count, chunks.value_bytes) == (len(CHUNKS), len(VALUE))
+    found = [await chunks.read(number) for number in range(chunks.count)]
+    assert b"".join(data for _, data in found) == VALUE
+    assert [offset for offset, _ in found][:3] == [0, 4, 8]
+    assert asked == [10, 11, 11, 12, 13, 14]
+
+
+async def test_chunk_that_is_gone_is_no_damage(client: oncelog.AsyncClient, cluster: FakeCluster) -> None:
+    cluster.knobs.chunk = lambda _: ReadChunkAnswer(trimmed=True)
+    chunks = await in_chunks(client, cluster)
+    with pytest.raises(errors.EntriesLost, match="was trimmed"):
+        await chunks.read(0)
+
+
+async def test_another_chunk_than_the_named_one_is_damage(client: oncelog.AsyncClient, cluster: FakeCluster) -> None:
+    cluster.knobs.chunk = lambda _: part(cluster, 10)
+    chunks = await in_chunks(client, cluster)
+    with pytest.raises(errors.CorruptEntry, match="got the bytes of 3:10"):
+        await chunks.read(1)

@@ -3,7 +3,15 @@
 from collections.abc import Mapping, Sequence
 
 from oncelog.core.formats.batch import PayloadFormat, encode_batch, encode_deltas, peek_batch
-from oncelog.core.formats.columns import encode_event_times, encode_keys, encode_properties, encode_values
+from oncelog.core.formats.chunks import ChunkName, ChunkNames, encode_chunk_names
+from oncelog.core.formats.columns import (
+    Column,
+    encode_column,
+    encode_event_times,
+    encode_keys,
+    encode_properties,
+    encode_values,
+)
 from oncelog.core.formats.compression import Compression, compress_payload
 from oncelog.core.formats.entry import EntryHeader, EntryKind
 from oncelog.core.ids import EntryId, Generation, LedgerId, OwnerEpoch, ProducerId, TopicId
@@ -50,6 +58,23 @@ def columns(
         payload, producer_id=ProducerId(1), generation=Generation(1), first=ids[0], last=ids[-1], count=len(ids),
         publish_time_ms=publish_time_ms, checksum=checksum, deltas=encode_deltas(ids), compression=compression,
         payload_raw_bytes=len(raw),
+    )  # fmt: skip
+
+
+def in_chunks(
+    chunks: Sequence[bytes], sequence_id: int = 7, *, metadata: bytes | None = None, key: bytes | None = None
+) -> bytes:
+    """A message in chunks, which are in front of it. metadata: of a client of Pulsar."""
+    names = [ChunkName(EntryId(number), 1) for number in range(len(chunks))]
+    payload = encode_values([b""])
+    if key is not None:
+        payload += encode_keys([key])
+    if metadata is not None:
+        payload += encode_column(Column.PULSAR, [metadata])
+    payload += encode_chunk_names(ChunkNames(LedgerId(5), sum(map(len, chunks)), tuple(names)))
+    return encode_batch(
+        payload, producer_id=ProducerId(1), generation=Generation(1), first=sequence_id, last=sequence_id, count=1,
+        publish_time_ms=PUBLISHED_MS, checksum=checksum, payload_format=PayloadFormat.CHUNKED,
     )  # fmt: skip
 
 

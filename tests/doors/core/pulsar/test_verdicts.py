@@ -86,13 +86,10 @@ def test_numbers_at_the_limits_pass() -> None:
     assert Ids(7, 3).last == 7
 
 
-@pytest.mark.parametrize(
-    ("transaction", "marker", "chunk", "said"),
-    [(True, False, False, "transactions"), (False, True, False, "arkers"), (False, False, True, "chunks")],
-)
-def test_kinds_that_are_not_offered_are_refused(transaction: bool, marker: bool, chunk: bool, said: str) -> None:
+@pytest.mark.parametrize(("transaction", "marker", "said"), [(True, False, "transactions"), (False, True, "arkers")])
+def test_kinds_that_are_not_offered_are_refused(transaction: bool, marker: bool, said: str) -> None:
     """Never ignored: the message would be stored as another kind of message."""
-    rejected = rejection_of_kind(transaction=transaction, marker=marker, chunk=chunk)
+    rejected = rejection_of_kind(transaction=transaction, marker=marker)
     assert rejected is not None
     assert said in rejected.sentence
-    assert rejection_of_kind(transaction=False, marker=False, chunk=False) is None
+    assert rejection_of_kind(transaction=False, marker=False) is None

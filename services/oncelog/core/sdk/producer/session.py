@@ -18,6 +18,8 @@ Rules
   log-went-back).
 - A producer of a gateway never goes on as a new instance, because its client holds the token of this one; and every
   session that it closes keeps its name for the client, unless the client has closed its own producer.
+- A gateway gives the chunks of its client's message one by one, and keeps none that is stored. If the session ends
+  before the message that names them is decided, the producer ends: only the client can send all of them again.
 - A send deadline fails the caller's result with DeadlineExceeded, which names the latest reason why there is no
   session: the outcome is unknown. The batch itself stays
   pending, unchanged and in its place, because a later id must not overtake it. It still counts towards
@@ -32,7 +34,7 @@ from typing import assert_never
 
 from oncelog.core import errors
 from oncelog.core.errors import InvariantViolated, OncelogError
-from oncelog.core.formats.batch import HEADER_BYTES, Checksum
+from oncelog.core.formats.batch import HEADER_BYTES, IN_CHUNKS, Checksum
 from oncelog.core.formats.chunks import names_bytes
 from oncelog.core.formats.client_token import needs_level
 from oncelog.core.formats.outcome import Outcome, ResultKind, refuses
@@ -114,6 +116,8 @@ class ProducerSession:
             in_flight_bytes_max=settings.in_flight_bytes_max,
         )
         self._progress = AnswerProgress(settings.answer_timeout_ms)
+        #: chunks that a gateway gave are stored, and the message that names them is not decided
+        self._has_stored_chunks = False
         #: the session whose name another client wants, until the gateway has answered
         self._wanted: SessionNumber | None = None
         #: whether the gateway's client has closed its producer
@@ -238,6 +242,9 @@ class ProducerSession:
     def _reopen(self, *, fresh: bool = True) -> list[ProducerEffect]:
         """The session has ended; the next one gets all pending batches, oldest first."""
         self.state, self.session = ProducerSessionState.OPENING, None
+        if self._has_stored_chunks:
+            message = "the session has ended between the chunks of a message: open the producer again, and send all"
+            return self._fail(errors.SessionEnded(message))
         self.pending.restart()
         return [*self.opening.again(fresh=fresh)]
 
@@ -256,6 +263,7 @@ class ProducerSession:
         refused = self._too_much(size_bytes, in_chunks) or self.numbers.refuse(event.ids, event.count)
         if refused is not None:
             return [Fail(event.request, refused, stored=False)]
+        self._has_stored_chunks = self._has_stored_chunks and event.payload_format in IN_CHUNKS
         own_above = self.numbers.own_above
         ids = self.numbers.assign(event.ids, event.count)
         raw_bytes = len(event.payload) if event.payload_raw_bytes is None else event.payload_raw_bytes
@@ -352,7 +360,9 @@ class ProducerSession:
     def _complete(self, batch: PendingBatch, outcome: Outcome) -> list[ProducerEffect]:
         self.pending.answered(batch.request)
         self.opening.succeeded()
-        if outcome[-1].kind is not ResultKind.STALE_SEQUENCE:
+        if batch.payload_format in IN_CHUNKS:
+            self._has_stored_chunks = outcome[-1].kind is ResultKind.CHUNK
+        if outcome[-1].kind not in (ResultKind.STALE_SEQUENCE, ResultKind.CHUNK):
             self.numbers.stored = max(self.numbers.stored, batch.ids.last)
         if batch.given_up:
             return []
@@ -367,6 +377,7 @@ class ProducerSession:
 
     def _fail_batch(self, batch: PendingBatch, error: OncelogError) -> list[ProducerEffect]:
         self.pending.answered(batch.request)
+        self._has_stored_chunks = self._has_stored_chunks and batch.payload_format not in IN_CHUNKS
         # Other refusals do not exclude that an earlier sending was stored.
         stored = None if batch.resent and not self.numbers.never_stored(error) else False
         return [] if batch.given_up else [Fail(batch.request, error, stored)]

@@ -35,7 +35,7 @@ func main() {
 			}
 			count = number(words[2])
 			producer, err = client.CreateProducer(pulsar.ProducerOptions{
-				Topic: topic, Name: words[1], SendTimeout: timeout, DisableBatching: count == 1,
+				Topic: topic, Name: words[1], SendTimeout: timeout, DisableBatching: count == 1, EnableChunking: count == 1,
 				BatchingMaxMessages: uint(count), BatchingMaxPublishDelay: time.Minute,
 			})
 			if err != nil {
@@ -44,7 +44,8 @@ func main() {
 				fmt.Println("opened", producer.LastSequenceID())
 			}
 		case "send":
-			tag, message := words[1], pulsar.ProducerMessage{Payload: []byte(words[3])}
+			padding := strings.Repeat(" ", max(0, int(number(words[4]))-len(words[3])))
+			tag, message := words[1], pulsar.ProducerMessage{Payload: []byte(words[3] + padding)}
 			if words[2] != "-" {
 				id := number(words[2])
 				message.SequenceID = &id
@@ -67,7 +68,7 @@ func main() {
 			for reader.HasNext() {
 				message, err := reader.Next(context.Background())
 				must(err)
-				found += " " + string(message.Payload())
+				found += " " + strings.TrimRight(string(message.Payload()), " ")
 			}
 			reader.Close()
 			fmt.Println(found)

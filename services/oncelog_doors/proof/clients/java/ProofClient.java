@@ -35,7 +35,7 @@ public class ProofClient {
                     try {
                         producer = client.newProducer().topic(topic).producerName(words[1])
                             .sendTimeout(Integer.parseInt(words[3]), TimeUnit.MILLISECONDS)
-                            .enableBatching(count > 1).batchingMaxMessages(count)
+                            .enableBatching(count > 1).enableChunking(count == 1).batchingMaxMessages(count)
                             .batchingMaxPublishDelay(1, TimeUnit.MINUTES).create();
                         say("opened " + producer.getLastSequenceId());
                     } catch (PulsarClientException error) {
@@ -44,7 +44,8 @@ public class ProofClient {
                     break;
                 case "send":
                     String tag = words[1];
-                    TypedMessageBuilder<byte[]> message = producer.newMessage().value(words[3].getBytes());
+                    String padding = " ".repeat(Math.max(0, Integer.parseInt(words[4]) - words[3].length()));
+                    TypedMessageBuilder<byte[]> message = producer.newMessage().value((words[3] + padding).getBytes());
                     if (!words[2].equals("-")) {
                         message.sequenceId(Long.parseLong(words[2]));
                     }
@@ -57,7 +58,7 @@ public class ProofClient {
                     try (Reader<byte[]> reader = client.newReader().topic(topic)
                             .startMessageId(MessageId.earliest).create()) {
                         while (reader.hasMessageAvailable()) {
-                            found.append(' ').append(new String(reader.readNext().getData()));
+                            found.append(' ').append(new String(reader.readNext().getData()).stripTrailing());
                         }
                     }
                     say(found.toString());

@@ -1,0 +1,1 @@
+"""Messages in chunks at a door, in front of a cluster in memory."""
