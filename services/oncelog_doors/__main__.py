@@ -54,7 +54,7 @@ def main() -> int:
     )
     serve.add_argument(
         "--kafka-advertised",
-        dest="kafka_advertised",
+        dest="kafka_advertised_address",
         metavar="HOST:PORT",
         help="tell clients of Kafka to connect to this address; default: the address that they have used",
     )

@@ -114,12 +114,12 @@ def _check_listeners(settings: DoorSettings) -> None:
     if not any(getattr(settings, field) for field in fields):
         names = " or ".join(f"{variable(field)} ({option})" for field, option in fields.items())
         raise InvalidArgument(f"the door has no address to listen on: set {names}", field="pulsar_address")
-    if settings.kafka_advertised and settings.kafka_address and settings.kafka_tls_address:
+    if settings.kafka_advertised_address and settings.kafka_address and settings.kafka_tls_address:
         message = (
-            f"{variable('kafka_advertised')} is one address, and clients of both listeners would be told it: set only "
-            f"one of {variable('kafka_address')} and {variable('kafka_tls_address')}"
+            f"{variable('kafka_advertised_address')} is one address, and clients of both listeners would be told it: "
+            f"set only one of {variable('kafka_address')} and {variable('kafka_tls_address')}"
         )
-        raise InvalidArgument(message, field="kafka_advertised")
+        raise InvalidArgument(message, field="kafka_advertised_address")
 
 
 def _warn_of_plain_tokens(settings: DoorSettings, security: Security) -> None:
@@ -160,8 +160,9 @@ def _pulsar_home(settings: DoorSettings, cluster: SdkCluster, sends: type[Sends]
 
 
 def _kafka_home(settings: DoorSettings, cluster: SdkCluster, cluster_id: str, admissions: Admissions) -> KafkaHome:
-    namespace = parse_namespace(settings.kafka_namespace)
-    advertised = Address(*_host_and_port(settings.kafka_advertised)) if settings.kafka_advertised else None
+    namespace = parse_namespace(settings.kafka_namespace_name)
+    address = settings.kafka_advertised_address
+    advertised = Address(*_host_and_port(address)) if address else None
     return KafkaHome(
         KafkaCluster(cluster, cluster_id, namespace),
         LoopTimers(),

@@ -310,9 +310,9 @@ class DoorSettings(ProcessSettings):
     kafka_address: str = ""
     kafka_tls_address: str = ""
     #: host:port that clients of Kafka are told to connect to; empty: the address of this machine that they have used
-    kafka_advertised: str = ""
+    kafka_advertised_address: str = ""
     #: of topics that clients of Kafka name without one
-    kafka_namespace: str = "public/default"
+    kafka_namespace_name: str = "public/default"
     #: of one request of a client of Kafka
     kafka_request_bytes_max: int = 16 * 1024 * 1024
     #: the topic owners' limit of a message, which clients get when they connect
@@ -326,15 +326,16 @@ class DoorSettings(ProcessSettings):
     def __post_init__(self) -> None:
         ProcessSettings.__post_init__(self)
         plain, with_tls = (
-            ("pulsar_address", "pulsar_rest_address", "kafka_address", "kafka_advertised"),
+            ("pulsar_address", "pulsar_rest_address", "kafka_address", "kafka_advertised_address"),
             ("pulsar_tls_address", "pulsar_rest_tls_address", "kafka_tls_address"),
         )
         for field in (*plain, *with_tls):
             check_listening(field, getattr(self, field))
         try:
-            parse_namespace(self.kafka_namespace)
+            parse_namespace(self.kafka_namespace_name)
         except InvalidName as error:
-            raise InvalidArgument(f"{variable('kafka_namespace')}: {error}", field="kafka_namespace") from error
+            message = f"{variable('kafka_namespace_name')}: {error}"
+            raise InvalidArgument(message, field="kafka_namespace_name") from error
         for field in with_tls:
             if getattr(self, field) and not self.tls_certificate_file:
                 message = f"{variable(field)} needs {variable('tls_certificate_file')}"

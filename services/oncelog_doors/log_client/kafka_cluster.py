@@ -12,7 +12,8 @@ from oncelog.client.client import AsyncClient
 from oncelog.client.gateways import StartIndex, StartMessage, StartTime, WholeEntry, bounds_of, index_at
 from oncelog.client.producing.leases import LeaseWanted
 from oncelog.core.access import Caller
-from oncelog.core.errors import CorruptEntry, InvalidBatch, OncelogError
+from oncelog.core.errors import ChunkedMessage, CorruptEntry, InvalidBatch, OncelogError
+from oncelog.core.format_errors import MessageEncrypted
 from oncelog.core.ids import TopicId
 from oncelog.core.names import NamespaceName, TopicName
 from oncelog_doors.connections.ports import ProvedCaller
@@ -144,7 +145,7 @@ class KafkaReader:
         header, batch, body = entry.stored
         try:
             records = records_of(header, batch, body, crc32c)
-        except InvalidBatch as error:
+        except (InvalidBatch, ChunkedMessage, MessageEncrypted) as error:
             raise CorruptEntry(f"entry {header.position} cannot be read: {error}") from error
         return ReadBatch(records, header.base_index, header.next_index - 1)
 

@@ -45,7 +45,7 @@ _DETERMINED = {
     "pulsar_rest_tls_address": "use --pulsar-rest-port: with TLS files it serves TLS",
     "kafka_address": "use --kafka-port",
     "kafka_tls_address": "use --kafka-port: with TLS files it serves TLS",
-    "kafka_advertised": "clients of Kafka are told 127.0.0.1 and the port of --kafka-port",
+    "kafka_advertised_address": "clients of Kafka are told 127.0.0.1 and the port of --kafka-port",
     "advertised_port": "each process has a port of its own, which it advertises",
     "advertised_addresses": "each process has a port of its own, which it advertises",
     "data_directory": "use --data",
