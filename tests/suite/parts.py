@@ -172,16 +172,17 @@ PARTS: tuple[Part, ...] = (
     ),
     Part(
         "doors/cluster",
+        ("doors/cluster",),
+        100.0,
+    ),
+    Part(
+        "doors/clients",
         (
-            "doors/cluster",
-            "doors/clients/test_chunks.py",
             "doors/clients/test_file_through_kills.py",
-            "doors/clients/test_proof_rows.py",
             "doors/clients/test_python_consumers.py",
             "doors/clients/test_kafka_clients.py",
-            "doors/clients/test_kafka_through_faults.py",
         ),
-        75.0,
+        60.0,
     ),
     Part("lab", ("lab",), 20.0),
     Part("spark", ("spark", "proofs", "spark_proof", "jobs_proof"), 155.0),
@@ -429,6 +430,22 @@ PROOFS: tuple[Proof, ...] = (
         ("tidy/test_suite.py", "tidy/test_house_rules.py"),
     ),
     Proof(
+        "clients-of-doors",
+        (
+            "doors/clients/test_chunks.py",
+            "doors/clients/test_kafka_through_faults.py",
+            "doors/clients/test_proof_rows.py",
+        ),
+        ("services/oncelog_doors", f"{_CORE}/formats", f"{_CORE}/publishing", "tests/doors/clients"),
+        (
+            "doors/cluster/test_door_chunks.py",
+            "doors/cluster/test_kafka_door.py",
+            "doors/clients/test_file_through_kills.py",
+            "doors/clients/test_kafka_clients.py",
+        ),
+        seconds=90.0,
+    ),
+    Proof(
         "pulsar-java",
         ("doors/clients/java/test_java_clients.py", "doors/clients/java/test_pulsar_admin.py"),
         ("services/oncelog_doors", f"{_CORE}/formats/pulsar.py", "tests/doors/clients/java"),
@@ -463,7 +480,6 @@ PROOFS: tuple[Proof, ...] = (
         (),
         ("services/oncelog_doors", f"{_CORE}/formats/pulsar.py", f"{_CORE}/publishing"),
         (
-            "doors/clients/test_proof_rows.py",
             "doors/proof/test_fault_proxy.py",
             "doors/proof/test_proof_command.py",
             "doors/proof/test_proof_table.py",
