@@ -10,7 +10,7 @@ from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
 from types import SimpleNamespace
-from typing import Any, cast
+from typing import Any, Literal, cast
 
 import pytest
 
@@ -182,7 +182,7 @@ class AsyncMemoryClient:
         return self._client.last_message_id(topic)
 
     async def create_reader(
-        self, topic: str, *, start: MessageId, inclusive: bool
+        self, topic: str, *, start: MessageId, inclusive: bool, on_encrypted: Literal["raise", "pass"]
     ) -> AbstractAsyncContextManager["MemoryReader"]:
         @asynccontextmanager
         async def reading() -> AsyncIterator[MemoryReader]:

@@ -9,7 +9,7 @@ from oncelog_doors.core.pulsar.consuming import outstanding
 from oncelog_doors.core.pulsar.consuming.acknowledgements import IDS_MAX, AckAnswers, AckAsked, NamedId
 from oncelog_doors.core.pulsar.consuming.outstanding import Outstanding
 from oncelog_doors.core.pulsar.server_errors import Refusal, ServerError
-from tests.doors.core.pulsar.consumer_stories import (
+from tests.doors.core.pulsar.consuming.consumer_stories import (
     ack,
     acked,
     arrive,

@@ -11,7 +11,7 @@ from oncelog_doors.core.pulsar.consuming import outstanding
 from oncelog_doors.core.pulsar.consuming.acknowledgements import AckAsked, GivenBack, NamedId
 from oncelog_doors.core.pulsar.consuming.outstanding import Arrival, Outstanding
 from oncelog_doors.core.pulsar.server_errors import ServerError
-from tests.doors.core.pulsar.consumer_stories import (
+from tests.doors.core.pulsar.consuming.consumer_stories import (
     ack,
     acked,
     arrive,

@@ -1,0 +1,1 @@
+"""What a client of Pulsar is answered."""
