@@ -1,7 +1,9 @@
-"""The chart's doors for clients of Pulsar: off by default, and reached, guarded and placed as the services are."""
+"""The chart's doors for clients of Pulsar and of Kafka: off by default; reached, guarded and placed as services are."""
 
 import dataclasses
 import importlib.util
+import re
+from collections.abc import Iterable
 
 import pytest
 
@@ -12,6 +14,7 @@ from tests.kubernetes.chart import (
     manifests_in,
     of_kind,
     one,
+    rendered,
     schema,
     template,
     values_of,
@@ -19,11 +22,15 @@ from tests.kubernetes.chart import (
 from tests.kubernetes.test_chart_values import snake
 
 FILES = ("everything", "plain", "pipeline")
-#: {values file: {port: number}}, of the container and of the Service
+BOTH = "doors.kafka.enabled=true,doors.pulsar.enabled=true"
+#: {values file: {Service: {port: number}}}; the container has all of them
 PORTS = {
-    "everything": {"pulsar": 6650, "pulsar-tls": 6651, "pulsar-rest": 8080, "pulsar-rest-tls": 8443},
-    "plain": {"pulsar": 6650, "pulsar-rest": 8080},
-    "pipeline": {"pulsar-tls": 6651},
+    "everything": {
+        "pulsar": {"pulsar": 6650, "pulsar-tls": 6651, "pulsar-rest": 8080, "pulsar-rest-tls": 8443},
+        "kafka": {"kafka-tls": 9093},
+    },
+    "plain": {"pulsar": {"pulsar": 6650, "pulsar-rest": 8080}, "kafka": {"kafka": 9092}},
+    "pipeline": {"pulsar": {"pulsar-tls": 6651}},
 }
 
 
@@ -32,11 +39,26 @@ def container(name: str) -> Manifest:
     return dict(found)
 
 
+def services_in(manifests: Iterable[Manifest]) -> dict[str, Manifest]:
+    """{protocol: Service} of the doors."""
+    services = (each for each in manifests if each["kind"] == "Service")
+    return {
+        protocol: each
+        for each in services
+        for protocol in ("pulsar", "kafka")
+        if each["metadata"]["name"] == f"oncelog-{protocol}"
+    }
+
+
+def rules_in(manifest: Manifest) -> list[Manifest]:
+    return [rule for group in manifest["spec"]["groups"] for rule in group["rules"]]
+
+
 def test_doors_are_off_by_default() -> None:
-    """A cluster without clients of Pulsar has no further port."""
+    """A cluster without clients of Pulsar and Kafka has no further port."""
     for name in ("default", "production", "dev"):
         names = [each["metadata"]["name"] for each in of_kind(name, "Deployment", "Service", "NetworkPolicy")]
-        assert [each for each in names if "door" in each or "pulsar" in each] == []
+        assert [each for each in names if {"door", "pulsar", "kafka"} & set(each.split("-"))] == []
 
 
 @pytest.mark.parametrize("name", FILES)
@@ -50,15 +72,21 @@ def test_door_accepts_its_environment(name: str) -> None:
         "pulsar-tls": settings.pulsar_tls_address,
         "pulsar-rest": settings.pulsar_rest_address,
         "pulsar-rest-tls": settings.pulsar_rest_tls_address,
+        "kafka": settings.kafka_address,
+        "kafka-tls": settings.kafka_tls_address,
     }
     listening = {port: int(address.rpartition(":")[2]) for port, address in opened.items() if address}
     hosts = {address.rpartition(":")[0].strip("[]") for address in opened.values() if address}
     assert hosts == {values["listenHost"]} == {settings.listen_host}
-    assert listening == PORTS[name]
+    all_ports = {port: number for ports in PORTS[name].values() for port, number in ports.items()}
+    assert listening == all_ports
     ports = {port["name"]: port["containerPort"] for port in own["ports"]}
-    assert ports == PORTS[name] | {"health": settings.health_port}
-    service = one(name, "Service", "oncelog-pulsar")["spec"]
-    assert {port["targetPort"]: port["port"] for port in service["ports"]} == PORTS[name]
+    assert ports == all_ports | {"health": settings.health_port}
+    offered = {
+        protocol: {port["targetPort"]: port["port"] for port in service["spec"]["ports"]}
+        for protocol, service in services_in(rendered(name)).items()
+    }
+    assert offered == PORTS[name]
     assert settings.url == f"oncelog{'+tls' if values['tls']['enabled'] else ''}://oncelog-metadata.logs.svc:6650"
     assert bool(settings.auth_token_file) is bool(settings.auth_key_file) is values["auth"]["enabled"]
     assert own["args"][1:] == ["serve"]
@@ -69,18 +97,16 @@ def test_door_accepts_its_environment(name: str) -> None:
 
 
 def test_settings_of_doors_are_those_of_the_code() -> None:
-    """With the limit of a message that the owners have, unless it has one of its own. The chart serves no clients of
-    Kafka yet, so it has none of their settings."""
+    """With the limit of a message that the owners have, unless it has one of its own."""
     known = {field.name for field in dataclasses.fields(DoorSettings)}
     given = schema()["properties"]["doors"]["properties"]["settings"]["properties"]
     assert {snake(name) for name in given} <= known
-    listening = {f"pulsar_{name}address" for name in ("", "tls_", "rest_", "rest_tls_")}
-    own = {name for name in known if not name.startswith("kafka_")} - {"url", *listening}
+    values = {"url", "kafka_namespace_name", *(name for name in known if name.endswith("_address"))}
     inherited = {field.name for field in dataclasses.fields(DoorSettings.__mro__[1])}
-    assert own - inherited <= {snake(name) for name in given}
+    assert known - values - inherited <= {snake(name) for name in given}
     settings = load(DoorSettings, environment(container("everything")))
     assert (settings.door_connections_max, settings.door_bytes_max) == (2000, 128 << 20)
-    assert settings.log_level == "warning"
+    assert (settings.log_level, settings.kafka_request_bytes_max) == ("warning", 8 << 20)
     assert settings.drain_timeout_ms == values_of("everything")["settings"]["drainTimeoutMs"]
     assert settings.message_bytes_max == values_of("everything")["owner"]["settings"]["messageBytesMax"]
     assert load(DoorSettings, environment(container("pipeline"))).message_bytes_max == 5 << 20
@@ -95,6 +121,55 @@ def test_service_of_doors_takes_the_values_of_a_load_balancer() -> None:
     assert spec["loadBalancerSourceRanges"] == ["10.0.0.0/8"]
     node_ports = {port["name"]: port.get("nodePort") for port in spec["ports"]}
     assert node_ports == {"pulsar": 31650, "pulsar-tls": 31651, "pulsar-rest": None, "pulsar-rest-tls": None}
+
+
+def test_service_of_kafka_takes_the_values_of_both_except_addresses() -> None:
+    """Two Services cannot have one node port, nor most load balancers one address."""
+    service, spec_of_pulsar = (one("everything", "Service", f"oncelog-{name}") for name in ("kafka", "pulsar"))
+    assert service["metadata"]["annotations"] == {"example.com/note": "doors", "example.com/name": "kafka.example"}
+    spec, shared = service["spec"], spec_of_pulsar["spec"]
+    same = ("type", "externalTrafficPolicy", "loadBalancerClass", "loadBalancerSourceRanges", "selector")
+    assert [spec[field] for field in same] == [shared[field] for field in same]
+    assert spec["loadBalancerIP"] == "10.0.0.10"
+    assert [port["nodePort"] for port in spec["ports"]] == [31093]
+
+
+def test_clients_of_kafka_get_the_address_of_the_service_or_the_given_one() -> None:
+    """That of the Service is one that it has, and a name of the certificate."""
+    settings = load(DoorSettings, environment(container("everything")))
+    assert settings.kafka_advertised_address == "kafka.example:19093"
+    assert settings.kafka_namespace_name == "shop/events"
+    plain = load(DoorSettings, environment(container("plain")))
+    assert plain.kafka_advertised_address == "oncelog-kafka.logs.svc:9092"
+    assert plain.kafka_namespace_name == "public/default"
+
+
+def test_doors_run_for_clients_of_kafka_alone() -> None:
+    """Without a listener, a Service or an alert for clients of Pulsar; budgeted, scraped and guarded all the same."""
+    given = "doors.kafka.enabled=true,metrics.serviceMonitor.enabled=true,metrics.prometheusRule.enabled=true"
+    done = template("--set", given)
+    assert done.returncode == 0, done.stderr
+    found = {(each["kind"], each["metadata"]["name"]): each for each in manifests_in(done.stdout)}
+    assert list(services_in(found.values())) == ["kafka"]
+    (own,) = found["Deployment", "oncelog-door"]["spec"]["template"]["spec"]["containers"]
+    settings = load(DoorSettings, environment(own))
+    assert settings.kafka_tls_address.endswith(":9093")
+    assert settings.kafka_advertised_address == "oncelog-kafka.logs.svc:9093"
+    assert (settings.kafka_address, settings.pulsar_address, settings.pulsar_tls_address) == ("", "", "")
+    assert ("PodDisruptionBudget", "oncelog-door") in found
+    ingress = found["NetworkPolicy", "oncelog-door"]["spec"]["ingress"]
+    assert [{port["port"] for port in way["ports"]} for way in ingress] == [{9092, 9093}, {8081}]
+    (programs,) = found["PodMonitor", "oncelog"]["spec"]["selector"]["matchExpressions"]
+    assert programs["values"] == ["door"]
+    rules = [rule for each in found.values() if each["kind"] == "PrometheusRule" for rule in rules_in(each)]
+    alerts = {rule["alert"]: rule for rule in rules if "Door" in rule["alert"]}
+    assert set(alerts) == {"OncelogNoDoor", "OncelogDoorConnectionsRefused"}
+    for rule in alerts.values():
+        assert set(re.findall(r"oncelog_door_\w+", rule["expr"])) <= {
+            "oncelog_door_kafka_connections",
+            "oncelog_door_kafka_connections_refused_total",
+        }
+        assert rule["annotations"]["summary"].endswith("clients of Kafka.")
 
 
 def test_doors_are_placed_budgeted_and_scraped() -> None:
@@ -130,9 +205,12 @@ def test_doors_reach_the_log_and_clients_reach_doors() -> None:
 def test_certificate_names_the_service_of_doors() -> None:
     """Also while they are off: a certificate of the chart is kept. By that name HTTP is served only with REST."""
     (certificate,) = of_kind("certmanager", "Certificate")
-    assert {"oncelog-pulsar", "oncelog-pulsar.logs.svc"} <= set(certificate["spec"]["dnsNames"])
+    for protocol in ("pulsar", "kafka"):
+        name = f"oncelog-{protocol}"
+        names = {name, f"{name}.logs", f"{name}.logs.svc", f"{name}.logs.svc.cluster.local"}
+        assert names <= set(certificate["spec"]["dnsNames"])
     hosts = environment(container("plain"))["ONCELOG_HTTP_HOSTS"].split(",")
-    assert [host for host in hosts if "pulsar" in host] == [
+    assert [host for host in hosts if "pulsar" in host or "kafka" in host] == [
         "oncelog-pulsar",
         "oncelog-pulsar.logs.svc",
         "oncelog-pulsar.logs.svc.cluster.local",
@@ -157,6 +235,29 @@ def test_certificate_names_the_service_of_doors() -> None:
         (
             "doors.service.type=NodePort,doors.service.nodePort=31000,doors.service.tlsNodePort=31000",
             "doors.service.nodePort and tlsNodePort are both 31000",
+        ),
+        (
+            "doors.kafka.advertised=kafka.example:9093",
+            "doors.kafka.advertised is set, but doors.kafka.enabled is false",
+        ),
+        ("doors.kafka.namespace=shop/events", "doors.kafka.namespace is set, but doors.kafka.enabled is false"),
+        ("doors.kafka.enabled=true,doors.kafka.advertised=kafka.example", "advertised"),
+        ("doors.kafka.enabled=true,doors.kafka.advertised=kafka.example:65536", "advertised"),
+        ("doors.kafka.enabled=true,doors.kafka.namespace=shop", "namespace"),
+        ("doors.kafka.enabled=true,doors.kafka.nodePort=31000", "doors.service.type is ClusterIP"),
+        ("doors.kafka.enabled=true,doors.kafka.loadBalancerIP=10.0.0.9", "Set doors.service.type=LoadBalancer"),
+        (
+            "doors.kafka.enabled=true,doors.service.type=NodePort,doors.service.nodePort=31000",
+            "doors.service.nodePort is that of clients of Pulsar",
+        ),
+        (
+            f"{BOTH},doors.service.type=NodePort,doors.kafka.nodePort=31000,doors.service.nodePort=31000",
+            "doors.kafka.nodePort and doors.service.nodePort are both 31000",
+        ),
+        ("doors.kafka.enabled=true,doors.podDisruptionBudget.maxUnavailable=2", "of 2 pods at most 1"),
+        (
+            f"{BOTH},doors.settings.doorBytesMax=536870912",
+            "doors may keep 1024 MiB",
         ),
         ("doors.settings.doorBytesMax=2147483648", "doors.resources.limits.memory is 1Gi"),
         ("doors.extraEnv[0].name=ONCELOG_LOG_LEVEL,doors.extraEnv[0].value=x", "doors.extraEnv has ONCELOG_LOG_LEVEL"),

@@ -95,8 +95,10 @@ http{{ if .Values.tls.enabled }}s{{ end }}://{{ include "oncelog.fullname" . }}-
 {{- $domain := .Values.clusterDomain -}}
 {{- $names := list "oncelog" "localhost" (printf "%s-metadata" $name) (printf "%s-metadata.%s" $name $space) (printf "%s-metadata.%s.svc" $name $space) (printf "%s-metadata.%s.svc.%s" $name $space $domain) -}}
 {{- /* Always, because a certificate of this chart keeps its names when doors are switched on later. */ -}}
+{{- range $protocol := list "pulsar" "kafka" -}}
 {{- range list "" (printf ".%s" $space) (printf ".%s.svc" $space) (printf ".%s.svc.%s" $space $domain) -}}
-{{- $names = append $names (printf "%s-pulsar%s" $name .) -}}
+{{- $names = append $names (printf "%s-%s%s" $name $protocol .) -}}
+{{- end -}}
 {{- end -}}
 {{- range list "owner" "storage" -}}
 {{- $names = append $names (printf "*.%s-%s-headless.%s.svc" $name . $space) -}}
@@ -109,15 +111,16 @@ http{{ if .Values.tls.enabled }}s{{ end }}://{{ include "oncelog.fullname" . }}-
 {{- end }}
 
 {{/* Without authentication: the names by which HTTP requests may come, those of the certificate and of the HTTPRoute. more: further ones, separated by commas.
-NAME.NAMESPACE is left out: where the namespace is called as a top-level domain, a stranger may own that name. So are those of doors, unless they speak HTTP there. */}}
+NAME.NAMESPACE is left out: where the namespace is called as a top-level domain, a stranger may own that name. So are those of doors where they do not speak HTTP: of Kafka's always, of Pulsar's without REST. */}}
 {{- define "oncelog.httpHosts" -}}
 {{- $names := list -}}
 {{- $public := printf "%s-metadata.%s" (include "oncelog.fullname" .root) .root.Release.Namespace -}}
 {{- $doors := printf "%s-pulsar" (include "oncelog.fullname" .root) -}}
-{{- $speaks := .root.Values.doors.pulsar.rest -}}
 {{- $doorsPublic := printf "%s.%s" $doors .root.Release.Namespace -}}
+{{- $silent := list (printf "%s-kafka" (include "oncelog.fullname" .root)) -}}
+{{- if not .root.Values.doors.pulsar.rest }}{{ $silent = append $silent $doors }}{{ end -}}
 {{- range concat (without (include "oncelog.certificateNames" .root | fromJsonArray) $public $doorsPublic) .root.Values.gatewayApi.restHostnames -}}
-{{- if or $speaks (not (or (eq . $doors) (hasPrefix (printf "%s." $doors) .))) }}{{ $names = append $names (trimPrefix "*" .) }}{{ end -}}
+{{- if not (has (splitList "." . | first) $silent) }}{{ $names = append $names (trimPrefix "*" .) }}{{ end -}}
 {{- end -}}
 {{- with .more }}{{ $names = append $names . }}{{ end -}}
 {{- $names | uniq | join "," -}}

@@ -44,6 +44,8 @@
 {{- range $component, $settings := $kept -}}
 {{- $values := get $.Values $component -}}
 {{- $megabytes := include "oncelog.settingMegabytes" (dict "values" $values "settings" $settings) | int -}}
+{{- /* Clients of Pulsar and of Kafka have a budget each. */ -}}
+{{- if and (eq $component "doors") $.Values.doors.pulsar.enabled $.Values.doors.kafka.enabled }}{{ $megabytes = mul 2 $megabytes | int }}{{ end -}}
 {{- $why := printf "%s may keep %d MiB by %s.settings.%s, and needs 96 MiB besides" $component $megabytes $component (keys $settings | sortAlpha | join ", ") -}}
 {{- include "oncelog.checkResources" (dict "of" (printf "%s.resources" $component) "resources" $values.resources "megabytes" (add $megabytes 96) "why" $why) -}}
 {{- end -}}
@@ -75,6 +77,37 @@
 {{- $macro := "@(?:yearly|annually|monthly|weekly|daily|midnight|hourly|every (?:[0-9]+[hms])+)" -}}
 {{- if not (regexMatch (printf "^(?i)(?:%s|%s)$" (join " +" $patterns) $macro) (trim .schedule)) -}}
 {{- fail (printf "%s is %q, which is no schedule: minute, hour, day of the month, month, and day of the week (0 to 6), as in \"17 * * * *\", or @hourly, @daily, @weekly, @monthly." .of .schedule) -}}
+{{- end -}}
+{{- end }}
+
+{{/* Values of doors that would have no effect, or contradict each other. */}}
+{{- define "oncelog.checkDoors" -}}
+{{- with .Values.doors -}}
+{{- range $field := list "plaintext" "rest" -}}
+{{- include "oncelog.requireSwitch" (dict "on" $.Values.doors.pulsar.enabled "switch" "doors.pulsar.enabled" "given" (get $.Values.doors.pulsar $field) "value" (printf "doors.pulsar.%s" $field)) -}}
+{{- end -}}
+{{- include "oncelog.requireSwitch" (dict "on" $.Values.tls.enabled "switch" "tls.enabled" "given" .pulsar.plaintext "value" "doors.pulsar.plaintext") -}}
+{{- range $field := list "advertised" "namespace" "annotations" "nodePort" "loadBalancerIP" -}}
+{{- include "oncelog.requireSwitch" (dict "on" $.Values.doors.kafka.enabled "switch" "doors.kafka.enabled" "given" (get $.Values.doors.kafka $field) "value" (printf "doors.kafka.%s" $field)) -}}
+{{- end -}}
+{{- if and .kafka.enabled (not .pulsar.enabled) -}}
+{{- range $field := list "nodePort" "tlsNodePort" "loadBalancerIP" -}}
+{{- if get $.Values.doors.service $field -}}
+{{- fail (printf "doors.service.%s is that of clients of Pulsar, but doors.pulsar.enabled is false, so it would have no effect. Set doors.kafka.%s, or remove it." $field (ternary $field "nodePort" (eq $field "loadBalancerIP"))) -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+{{- if and .kafka.nodePort (eq .service.type "ClusterIP") -}}
+{{- fail "doors.kafka.nodePort is set, but doors.service.type is ClusterIP, so it would have no effect. Set doors.service.type to NodePort or LoadBalancer, or remove it." -}}
+{{- end -}}
+{{- if and .kafka.loadBalancerIP (ne .service.type "LoadBalancer") -}}
+{{- fail (printf "doors.kafka.loadBalancerIP is set, but doors.service.type is %s, so it would have no effect. Set doors.service.type=LoadBalancer, or remove it." .service.type) -}}
+{{- end -}}
+{{- range $field := list "nodePort" "tlsNodePort" -}}
+{{- if and $.Values.doors.kafka.nodePort (eq (int $.Values.doors.kafka.nodePort) (int (get $.Values.doors.service $field))) -}}
+{{- fail (printf "doors.kafka.nodePort and doors.service.%s are both %d: each needs a port of its own." $field (int $.Values.doors.kafka.nodePort)) -}}
+{{- end -}}
+{{- end -}}
 {{- end -}}
 {{- end }}
 
