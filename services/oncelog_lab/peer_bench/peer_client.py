@@ -300,7 +300,7 @@ class PulsarClient:
         """lone: send each message at once. logger: of the library; None: it prints what it does."""
         self._pulsar: Any = import_module("pulsar")
         self.ok = self._pulsar.Result.Ok
-        self._client = self._pulsar.Client(address, logger=logger)
+        self._client = self._pulsar.Client(address, **({} if logger is None else {"logger": logger}))
         self._lone = lone
         self._producer: Any = None
         self._failed: list[object] = []
