@@ -298,6 +298,7 @@ class PublishAnswers(_message.Message):
     STORED_LEDGER_IDS_FIELD_NUMBER: _builtins.int
     STORED_ENTRY_IDS_FIELD_NUMBER: _builtins.int
     STORED_COUNTS_FIELD_NUMBER: _builtins.int
+    STORED_INDEXES_FIELD_NUMBER: _builtins.int
     ANSWERS_FIELD_NUMBER: _builtins.int
     ENDED_FIELD_NUMBER: _builtins.int
     SWITCHED_FIELD_NUMBER: _builtins.int
@@ -320,6 +321,10 @@ class PublishAnswers(_message.Message):
     def stored_entry_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]: ...
     @_builtins.property
     def stored_counts(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]: ...
+    @_builtins.property
+    def stored_indexes(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """In the topic, of the first message of each. Empty: of an owner of an older version."""
+
     @_builtins.property
     def answers(self) -> _containers.RepeatedCompositeFieldContainer[Global___BatchAnswer]:
         """all other answers"""
@@ -344,6 +349,7 @@ class PublishAnswers(_message.Message):
         stored_ledger_ids: _abc.Iterable[_builtins.int] | None = ...,
         stored_entry_ids: _abc.Iterable[_builtins.int] | None = ...,
         stored_counts: _abc.Iterable[_builtins.int] | None = ...,
+        stored_indexes: _abc.Iterable[_builtins.int] | None = ...,
         answers: _abc.Iterable[Global___BatchAnswer] | None = ...,
         ended: _abc.Iterable[Global___SessionEnded] | None = ...,
         switched: _abc.Iterable[Global___DeduplicationSwitched] | None = ...,
@@ -351,7 +357,7 @@ class PublishAnswers(_message.Message):
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["answers", b"answers", "ended", b"ended", "granted", b"granted", "refused", b"refused", "stored_counts", b"stored_counts", "stored_entry_ids", b"stored_entry_ids", "stored_ledger_ids", b"stored_ledger_ids", "stored_requests", b"stored_requests", "stored_sessions", b"stored_sessions", "switched", b"switched", "wanted", b"wanted"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["answers", b"answers", "ended", b"ended", "granted", b"granted", "refused", b"refused", "stored_counts", b"stored_counts", "stored_entry_ids", b"stored_entry_ids", "stored_indexes", b"stored_indexes", "stored_ledger_ids", b"stored_ledger_ids", "stored_requests", b"stored_requests", "stored_sessions", b"stored_sessions", "switched", b"switched", "wanted", b"wanted"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -481,6 +487,7 @@ class ResultRange(_message.Message):
     ENTRY_ID_FIELD_NUMBER: _builtins.int
     OFFSET_FIELD_NUMBER: _builtins.int
     CONTENT_DIFFERS_FIELD_NUMBER: _builtins.int
+    INDEX_FIELD_NUMBER: _builtins.int
     kind: Global___ResultKind.ValueType
     count: _builtins.int
     ledger_id: _builtins.int
@@ -492,6 +499,8 @@ class ResultRange(_message.Message):
     """Of duplicates: true if the content of at least one of them differs from what is stored, false if none does. Absent:
     unknown.
     """
+    index: _builtins.int
+    """Index in the topic of the first of them. Absent: not known to the owner, which remembers none of duplicates."""
     def __init__(
         self,
         *,
@@ -501,21 +510,26 @@ class ResultRange(_message.Message):
         entry_id: _builtins.int | None = ...,
         offset: _builtins.int = ...,
         content_differs: _builtins.bool | None = ...,
+        index: _builtins.int | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_content_differs", b"_content_differs", "_entry_id", b"_entry_id", "_ledger_id", b"_ledger_id", "content_differs", b"content_differs", "entry_id", b"entry_id", "ledger_id", b"ledger_id"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_content_differs", b"_content_differs", "_entry_id", b"_entry_id", "_index", b"_index", "_ledger_id", b"_ledger_id", "content_differs", b"content_differs", "entry_id", b"entry_id", "index", b"index", "ledger_id", b"ledger_id"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_content_differs", b"_content_differs", "_entry_id", b"_entry_id", "_ledger_id", b"_ledger_id", "content_differs", b"content_differs", "count", b"count", "entry_id", b"entry_id", "kind", b"kind", "ledger_id", b"ledger_id", "offset", b"offset"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_content_differs", b"_content_differs", "_entry_id", b"_entry_id", "_index", b"_index", "_ledger_id", b"_ledger_id", "content_differs", b"content_differs", "count", b"count", "entry_id", b"entry_id", "index", b"index", "kind", b"kind", "ledger_id", b"ledger_id", "offset", b"offset"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__content_differs: _TypeAlias = _typing.Literal["content_differs"]  # noqa: Y015
     _WhichOneofArgType__content_differs: _TypeAlias = _typing.Literal["_content_differs", b"_content_differs"]  # noqa: Y015
     _WhichOneofReturnType__entry_id: _TypeAlias = _typing.Literal["entry_id"]  # noqa: Y015
     _WhichOneofArgType__entry_id: _TypeAlias = _typing.Literal["_entry_id", b"_entry_id"]  # noqa: Y015
+    _WhichOneofReturnType__index: _TypeAlias = _typing.Literal["index"]  # noqa: Y015
+    _WhichOneofArgType__index: _TypeAlias = _typing.Literal["_index", b"_index"]  # noqa: Y015
     _WhichOneofReturnType__ledger_id: _TypeAlias = _typing.Literal["ledger_id"]  # noqa: Y015
     _WhichOneofArgType__ledger_id: _TypeAlias = _typing.Literal["_ledger_id", b"_ledger_id"]  # noqa: Y015
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__content_differs) -> _WhichOneofReturnType__content_differs | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__entry_id) -> _WhichOneofReturnType__entry_id | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__index) -> _WhichOneofReturnType__index | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__ledger_id) -> _WhichOneofReturnType__ledger_id | None: ...
 

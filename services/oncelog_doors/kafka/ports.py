@@ -36,10 +36,11 @@ NO_OFFSET = FoundOffset(-1, -1)
 
 
 class StoredPlace(NamedTuple):
-    """Of a message. batch_index: within its entry."""
+    """Of a message. batch_index: within its entry. offset: None: it is not known, but can be asked for."""
 
     position: Position
     batch_index: int
+    offset: int | None = None
 
 
 class ReadBatch(NamedTuple):

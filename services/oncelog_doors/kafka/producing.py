@@ -190,6 +190,8 @@ class Producing:
         unknown = _NO_OFFSET if ready.batch.head.count == 1 else _NO_OFFSETS
         if answer.place is None:
             return unknown
+        if answer.place.offset is not None:
+            return answer.place.offset
         try:
             return await self._around.cluster.offset_at_place(ready.log, answer.place)
         except OncelogError:

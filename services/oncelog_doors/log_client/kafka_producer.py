@@ -102,7 +102,7 @@ def decision_of(result: PackedResult) -> Decision:
     first = result.ranges[0].stored
     if first is None or first.position is None:
         return StoredAt(None)
-    return StoredAt(StoredPlace(first.position, first.offset))
+    return StoredAt(StoredPlace(first.position, first.offset, first.index))
 
 
 def _refused(error: OncelogError) -> NotStored:

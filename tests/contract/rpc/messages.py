@@ -232,8 +232,9 @@ class BatchAnswer(NamedTuple):
 
 PLACE = Position(LedgerId(5), EntryId(6))
 RESULTS: tuple[Outcome | OncelogError, ...] = (
+    (ResultRange(ResultKind.STORED, 4, PLACE, 0, index=2**40),),
     (ResultRange(ResultKind.STORED, 4, PLACE, 0),),
-    (ResultRange(ResultKind.STORED, 4, PLACE, 3),),
+    (ResultRange(ResultKind.STORED, 4, PLACE, 3, index=0),),
     (ResultRange(ResultKind.DUPLICATE, 4, Position(LedgerId(0), EntryId(0)), 0, content_differs=False),),
     (ResultRange(ResultKind.BELOW_MARK, 4, None, 0),),
     (ResultRange(ResultKind.DUPLICATE, 3, None, 0, content_differs=True), ResultRange(ResultKind.STORED, 4, PLACE, 3)),

@@ -3,6 +3,7 @@
 import pytest
 
 from oncelog.core.errors import InvalidArgument
+from oncelog.core.formats.outcome import ResultRange
 from oncelog.core.ids import (
     EntryId,
     Incarnation,
@@ -129,11 +130,24 @@ def test_answer_without_results_or_error_is_refused() -> None:
         owner_codec.decode_publish_answers(message.SerializeToString())
 
 
-def test_columns_of_unequal_length_are_refused() -> None:
-    """A partial acknowledgement must not be accepted."""
-    message = owner_pb2.PublishAnswers(stored_sessions=[1, 2], stored_requests=[1])
+_STORED = {
+    f"stored_{name}": [1, 2] for name in ("sessions", "requests", "ledger_ids", "entry_ids", "counts", "indexes")
+}
+
+
+@pytest.mark.parametrize("column", ["stored_requests", "stored_indexes"])
+def test_columns_of_unequal_length_are_refused(column: str) -> None:
+    """A partial acknowledgement must not be accepted, nor the index of another batch."""
+    message = owner_pb2.PublishAnswers(**(_STORED | {column: [1]}))
     with pytest.raises(InvalidArgument, match="columns"):
         owner_codec.decode_publish_answers(message.SerializeToString())
+
+
+def test_an_owner_of_an_older_version_names_no_index() -> None:
+    """It is unknown then, not 0."""
+    message = owner_pb2.PublishAnswers(**(_STORED | {"stored_indexes": []}))
+    answers = owner_codec.decode_publish_answers(message.SerializeToString()).answers
+    assert [part.index for [(_, [part])] in answers.values() if isinstance(part, ResultRange)] == [None, None]
 
 
 def test_reader_without_a_start_is_refused() -> None:

@@ -113,7 +113,7 @@ def test_owner_tells_and_counts_other_content() -> None:
     (told,) = result
     assert isinstance(told, ResultRange)
     assert (told.kind, told.content_differs) == (ResultKind.DUPLICATE, True)
-    assert owner.result(3) == stored(2, 1)
+    assert owner.result(3) == stored(2, 1, index=1)
     assert owner.core.serving is not None
     counters = owner.core.serving.sessions.counters
     assert (counters["duplicate"], counters["content_differs"]) == (1, 1)

@@ -80,8 +80,8 @@ def test_partly_duplicate_batch_is_answered_per_message() -> None:
     assert [answer.request for answer in owner.batches] == [1]
     owner.handle(EntriesAnswered(LedgerId(1), A, [EntryId(3), EntryId(4)], AppendStatus.OK))
     owner.run()
-    assert owner.result(2) == stored(2, 1)
-    assert owner.result(3) == duplicate(1, 1, offset=1) + duplicate(2, 1) + stored(3, 1, offset=2)
+    assert owner.result(2) == stored(2, 1, index=2)
+    assert owner.result(3) == duplicate(1, 1, offset=1) + duplicate(2, 1) + stored(3, 1, index=3, offset=2)
 
 
 def test_refused_batch_ends_its_session_and_no_other() -> None:
@@ -97,7 +97,7 @@ def test_refused_batch_ends_its_session_and_no_other() -> None:
     owner.send(one.session, received(4, [1]))
     owner.send(two.session, received(5, [7], pid=pid, generation=generation))
     owner.run()
-    assert owner.result(5) == stored(3, 1)
+    assert owner.result(5) == stored(3, 1, index=1)
     assert max(world.entries_of(LedgerId(1))) == 4
 
 
@@ -116,7 +116,7 @@ def test_batch_without_deduplication_is_stored_every_time() -> None:
     granted = owner.open()
     owner.send(granted.session, received(1, [0], pid=0), received(2, [0], pid=0))
     owner.run()
-    assert (owner.result(1), owner.result(2)) == (stored(1, 1), stored(2, 1))
+    assert (owner.result(1), owner.result(2)) == (stored(1, 1, index=0), stored(2, 1, index=1))
 
 
 def test_session_waits_for_the_next_ledger() -> None:
@@ -129,8 +129,8 @@ def test_session_waits_for_the_next_ledger() -> None:
     assert parked(owner, granted.session) == (BlockedOn.ROLL, 2)
     owner.run()
     assert len(world.record.ledgers) == 2
-    assert owner.result(1) == stored(1, 1)
-    assert owner.result(2) == stored(0, 1, ledger_id=2)
+    assert owner.result(1) == stored(1, 1, index=0)
+    assert owner.result(2) == stored(0, 1, index=1, ledger_id=2)
     assert owner.result(3) == duplicate(1, 1, differs=False)
     assert ended(owner) == []
 

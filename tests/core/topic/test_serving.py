@@ -164,7 +164,7 @@ def test_ledger_does_not_roll_onto_a_node_that_has_just_stopped() -> None:
     owner.handle(StorageNodesUpdated((B, C), (A,)))
     owner.send(granted.session, received(1, [0]))
     owner.run()
-    assert owner.result(1) == stored(1, 1)
+    assert owner.result(1) == stored(1, 1, index=0)
     owner.tick(10_000).run()
     owner.handle(StorageNodesUpdated((A, B, C)))
     owner.tick(SETTINGS.rejoin_after_ms // 2).run()
@@ -213,7 +213,7 @@ def test_silent_member_delays_no_write_and_is_dropped() -> None:
     world.silent = {A}
     owner.send(granted.session, received(1, [0]))
     owner.run()
-    assert owner.result(1) == stored(1, 1)
+    assert owner.result(1) == stored(1, 1, index=0)
     world.silent = {A, B}
     owner.send(granted.session, received(2, [1]))
     owner.run()
@@ -250,7 +250,7 @@ def test_failure_with_nothing_in_flight_ends_no_session() -> None:
     owner.send(granted.session, received(2, [1]))
     owner.run()
     assert owner.emitted(EndSession) == []
-    assert owner.result(2) == stored(0, 1, ledger_id=2)
+    assert owner.result(2) == stored(0, 1, index=1, ledger_id=2)
     assert world.ledgers[LedgerId(1)][0].end == 2
 
 
@@ -311,7 +311,7 @@ def test_drain_during_a_roll_closes_after_it() -> None:
     owner.run()
     assert owner.core.phase is Phase.CLOSED
     assert {metadata.state for metadata, _ in world.ledgers.values()} == {LedgerState.CLOSED}
-    assert owner.result(1) == stored(1, 1)
+    assert owner.result(1) == stored(1, 1, index=0)
     (end,) = owner.emitted(EndSession)
     assert isinstance(end.error, NotOwner)
 

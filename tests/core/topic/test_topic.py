@@ -47,9 +47,10 @@ def serving() -> tuple[World, Owner]:
     return world, Owner(world, "o1").take_over()
 
 
-def stored(entry: int, count: int, *, ledger_id: int = 1, offset: int = 0) -> tuple[ResultRange, ...]:
-    """entry: how many entries of the ledger are between its head and this one."""
-    return (ResultRange(ResultKind.STORED, count, Position(LedgerId(ledger_id), EntryId(1 + entry)), offset),)
+def stored(entry: int, count: int, *, index: int, ledger_id: int = 1, offset: int = 0) -> tuple[ResultRange, ...]:
+    """entry: how many entries of the ledger are between its head and this one. index: messages before these."""
+    place = Position(LedgerId(ledger_id), EntryId(1 + entry))
+    return (ResultRange(ResultKind.STORED, count, place, offset, index=index),)
 
 
 # --- the beginning ----------------------------------------------------------------------------------------------------
@@ -105,7 +106,7 @@ def test_batch_is_answered_when_durable() -> None:
     owner.handle(EntriesAnswered(send.ledger_id, A, ids, AppendStatus.OK))
     assert owner.batches == []
     owner.handle(EntriesAnswered(send.ledger_id, C, ids, AppendStatus.OK))
-    assert owner.result(1) == stored(1, 2)
+    assert owner.result(1) == stored(1, 2, index=0)
 
 
 def test_answers_come_before_the_end_of_their_session() -> None:
@@ -138,7 +139,7 @@ def test_toggling_dedup_keeps_the_dedup_state() -> None:
     assert owner.emitted(NotifyDedupToggled) == [NotifyDedupToggled(enabled=False)]
     owner.send(granted.session, received(2, [0, 1]), received(3, [2, 3]))
     owner.run()
-    assert (owner.result(2), owner.result(3)) == (stored(2, 2), stored(3, 2))
+    assert (owner.result(2), owner.result(3)) == (stored(2, 2, index=2), stored(3, 2, index=4))
     owner.handle(DedupToggled(enabled=True))
     owner.send(granted.session, received(4, [0, 1]), received(5, [2, 3]))
     owner.run()
@@ -263,7 +264,7 @@ def test_drain_answers_batches_in_flight() -> None:
     owner.send(granted.session, received(1, [0]))
     owner.handle(DrainRequested())
     owner.run()
-    assert owner.result(1) == stored(1, 1)
+    assert owner.result(1) == stored(1, 1, index=0)
     assert owner.core.phase is Phase.CLOSED
 
 
@@ -278,7 +279,7 @@ def test_producers_wait_only_for_the_close_of_the_log_during_a_drain() -> None:
     assert world.ledgers[world.record.ledgers[-1].ledger_id][0].state is LedgerState.OPEN
     owner.send(granted.session, received(2, [1]))
     owner.run()
-    assert (owner.result(1), owner.result(2)) == (stored(1, 1), stored(2, 1))
+    assert (owner.result(1), owner.result(2)) == (stored(1, 1, index=0), stored(2, 1, index=1))
     assert owner.core.phase is Phase.CLOSED
     folded = world.folded()
     assert owner.emitted(SnapshotTaken)[-1].position < folded.position

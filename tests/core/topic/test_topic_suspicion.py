@@ -60,7 +60,7 @@ def test_slow_takeover_finds_the_ledger_that_was_rolled_meanwhile() -> None:
     granted = owner.open()
     owner.send(granted.session, received(2, [0], generation=2))
     owner.run()
-    assert owner.result(2) == stored(1, 1, ledger_id=2)
+    assert owner.result(2) == stored(1, 1, index=0, ledger_id=2)
     second = Owner(world, "o2").take_over()
     assert state_of(second) == truth(world)
     assert second.open().last_sequence_id == 0
@@ -202,8 +202,8 @@ def test_failed_write_ends_every_session_and_rolls_everything_back() -> None:
     again = owner.open(None, resume=one.instance)
     owner.send(again.session, received(5, [6]), received(6, [7]))
     owner.run()
-    assert owner.result(5) == stored(0, 1, ledger_id=2)
-    assert owner.result(6) == stored(1, 1, ledger_id=2)
+    assert owner.result(5) == stored(0, 1, index=1, ledger_id=2)
+    assert owner.result(6) == stored(1, 1, index=2, ledger_id=2)
 
 
 def test_close_that_finds_another_state_stops_the_owner() -> None:

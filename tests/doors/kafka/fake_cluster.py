@@ -113,7 +113,7 @@ class FakeProducer:
         if log.refuses:
             return NotStored(log.refuses.pop(0), "the log refuses it")
         if self.producer_id is None:
-            return self._stored(log.append(batch.records, batch.head.count))
+            return self._stored_now(log.append(batch.records, batch.head.count))
         stored = log.stored.setdefault(self.producer_id, {})
         if ids in stored:
             place = stored[ids]
@@ -123,11 +123,15 @@ class FakeProducer:
             return NotStored(ErrorCode.NOT_ENOUGH_REPLICAS, "there is a gap")
         log.marks[self.producer_id] = ids.last
         stored[ids] = offset = log.append(batch.records, batch.head.count)
-        return self._stored(offset)
+        return self._stored_now(offset)
 
     @staticmethod
     def _stored(offset: int) -> StoredAt:
         return StoredAt(StoredPlace(Position(LedgerId(1), EntryId(offset)), 0))
+
+    @staticmethod
+    def _stored_now(offset: int) -> StoredAt:
+        return StoredAt(StoredPlace(Position(LedgerId(1), EntryId(offset)), 0, offset))
 
     async def ended(self) -> OncelogError:
         return await asyncio.shield(self.end)
@@ -202,6 +206,8 @@ class FakeCluster:
         self.opened: list[FakeProducer] = []
         self.readers: list[FakeReader] = []
         self.producer_ids = 1_000
+        #: calls of `offset_at_place`
+        self.places_asked = 0
 
     def log(self, name: str = "orders") -> FakeLog:
         return self.logs.setdefault(parse_topic(name), FakeLog())
@@ -272,4 +278,5 @@ class FakeCluster:
         return self.opened[-1]
 
     async def offset_at_place(self, log: TopicName, place: StoredPlace) -> int:
+        self.places_asked += 1
         return int(place.position.entry_id)

@@ -85,7 +85,9 @@ async def test_a_repeated_batch_has_the_offset_of_the_first_copy() -> None:
     async with publishing() as publisher:
         await publisher.send(batch(0, 3))
         assert await publisher.send(batch(3, 2)) == (ErrorCode.NONE, 3)
+        assert publisher.world.cluster.places_asked == 0
         assert await publisher.send(batch(0, 3)) == (ErrorCode.NONE, 0)
+        assert publisher.world.cluster.places_asked == 1
         assert len(publisher.log.entries) == 2
 
 

@@ -27,7 +27,8 @@ class ResultRange(NamedTuple):
 
     position: the entry that holds them, None when it is not remembered. offset: batch_index of the first of them in
     that entry. content_differs: of duplicates that are a whole batch: True: at least one of them has other content than
-    the stored ones; False: none has; None: unknown.
+    the stored ones; False: none has; None: unknown. index: number in the topic of the first of them; None: not known
+    without a look at the entry, as of all duplicates.
     """
 
     kind: ResultKind
@@ -35,6 +36,7 @@ class ResultRange(NamedTuple):
     position: Position | None
     offset: int
     content_differs: bool | None = None
+    index: int | None = None  # type: ignore[assignment]  # hides tuple.index, which has no use here
 
 
 #: The result of a whole batch: ranges whose counts add up to the batch's count.

@@ -240,7 +240,9 @@ class Sessions:
     def _accept(self, session: TopicSession, batch: ReceivedBatch, verdict: Accept) -> None:
         skip = verdict.skip_first
         entry = self.log.append_batch(batch, skip_first=skip)
-        stored = ResultRange(ResultKind.STORED, batch.header.count - skip, entry.position, skip)
+        # Readers see the messages that are not skipped, from the entry's index on.
+        index = entry.header.base_index
+        stored = ResultRange(ResultKind.STORED, batch.header.count - skip, entry.position, skip, index=index)
         entry.waiting.append(PendingBatchAnswer(session.number, batch.request, (*verdict.known, stored)))
         if verdict.known:
             self._count_results(session, batch, verdict.known)

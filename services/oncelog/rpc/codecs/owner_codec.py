@@ -229,24 +229,26 @@ def decode_publish(data: bytes) -> ReceivedPublish:
 def encode_publish_answers(frame: PublishAnswers) -> bytes:
     """Batches that were stored whole, from index 0 of their entry, go into the columns."""
     out = pb.PublishAnswers()
-    stored: list[tuple[int, int, int, int, int]] = []
+    stored: list[tuple[int, int, int, int, int, int]] = []
     for answer in frame.answers:
         result = answer.result
         if isinstance(result, OncelogError):
             out.answers.add(session=answer.session, request=answer.request, error=error_to_wire(result))
             continue
-        kind, count, position, offset, _ = result[0]
-        if len(result) == 1 and kind is ResultKind.STORED and offset == 0 and position is not None:
-            stored.append((answer.session, answer.request, position[0], position[1], count))
+        kind, count, position, offset, _, index = result[0]
+        whole = len(result) == 1 and kind is ResultKind.STORED and offset == 0
+        if whole and position is not None and index is not None:
+            stored.append((answer.session, answer.request, position[0], position[1], count, index))
         else:
             _ranges_to_wire(result, out.answers.add(session=answer.session, request=answer.request))
     if stored:
-        sessions, requests, ledger_ids, entry_ids, counts = zip(*stored, strict=True)
+        sessions, requests, ledger_ids, entry_ids, counts, indexes = zip(*stored, strict=True)
         out.stored_sessions.extend(sessions)
         out.stored_requests.extend(requests)
         out.stored_ledger_ids.extend(ledger_ids)
         out.stored_entry_ids.extend(entry_ids)
         out.stored_counts.extend(counts)
+        out.stored_indexes.extend(indexes)
     for granted in frame.granted:
         out.granted.add(**_GRANTED.to_wire(granted))
     for denied in frame.denied:
@@ -280,13 +282,15 @@ def _answers_from_wire(frame: pb.PublishAnswers) -> dict[SessionNumber, list[tup
         frame.stored_entry_ids[:],
         frame.stored_counts[:],
     )
-    if len(set(map(len, columns))) != 1:
+    indexes: Sequence[int | None] = frame.stored_indexes[:] or [None] * len(columns[0])
+    if len(set(map(len, (*columns, indexes)))) != 1:
         raise InvalidArgument("the columns of stored batches differ in length", field="stored_sessions")
     answers: dict[SessionNumber, list[tuple[int, Outcome | OncelogError]]] = {}
     sessions, requests, ledger_ids, entry_ids, counts = columns
     # _make halves the cost of this loop, which runs for each batch.
     positions = map(Position._make, zip(ledger_ids, entry_ids, strict=True))
-    stored = map(ResultRange._make, zip(repeat(ResultKind.STORED), counts, positions, repeat(0), repeat(None)))
+    fields = repeat(ResultKind.STORED), counts, positions, repeat(0), repeat(None), indexes
+    stored = map(ResultRange._make, zip(*fields))
     for session, request, range_ in zip(_sessions(sessions), requests, stored, strict=True):
         if session in answers:
             answers[session].append((request, (range_,)))
@@ -346,7 +350,7 @@ _SWITCHED = Layout(Switched, pb.DeduplicationSwitched)
 
 
 def _ranges_to_wire(outcome: Outcome, out: pb.BatchAnswer) -> None:
-    for kind, count, position, offset, content_differs in outcome:
+    for kind, count, position, offset, content_differs, index in outcome:
         ledger_id, entry_id = (None, None) if position is None else position
         out.ranges.add(
             kind=pb.ResultKind.ValueType(kind),
@@ -355,6 +359,7 @@ def _ranges_to_wire(outcome: Outcome, out: pb.BatchAnswer) -> None:
             entry_id=entry_id,
             offset=offset,
             content_differs=content_differs,
+            index=index,
         )
 
 
@@ -373,7 +378,8 @@ def _range_from_wire(range_: pb.ResultRange) -> ResultRange:
     placed = range_.HasField("ledger_id") and range_.HasField("entry_id")
     position = Position(LedgerId(range_.ledger_id), EntryId(range_.entry_id)) if placed else None
     differs = range_.content_differs if range_.HasField("content_differs") else None
-    return ResultRange(kind, range_.count, position, range_.offset, differs)
+    index = range_.index if range_.HasField("index") else None
+    return ResultRange(kind, range_.count, position, range_.offset, differs, index)
 
 
 _SERVICE = "/oncelog.wire.v1.TopicOwner"

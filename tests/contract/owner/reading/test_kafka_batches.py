@@ -79,9 +79,25 @@ async def test_a_record_batch_is_stored_as_it_came_and_is_a_duplicate_the_second
         bodies = [body_of(entry.data) for entry in read.entries]
         assert [bytes(payload_of(peek_batch(body), body)) for body in bodies] == entries
         assert [(entry.base_index, entry.count) for entry in read.entries] == [(0, 2), (2, 3), (5, 1)]
+        assert [part.index for [part] in first] == [0, 2, 5]
+        assert [part.index for [part] in again] == [None] * 3
         check_reader(read.entries[0].data, 9)
         with pytest.raises(UnknownFormat, match=r"of a client of Kafka \(payload format 4\).*version 9"):
             check_reader(read.entries[0].data, 8)
+
+
+async def test_the_index_of_a_batch_with_a_stored_prefix_is_that_of_what_is_new(tmp_path: Path) -> None:
+    """Records 0 and 1 are stored, and come again with record 2. Another client's batch is between them."""
+    async with owner_world(tmp_path) as (world, channel):
+        client, runner = PublishClient(channel), await world.serve(TOPIC)
+        granted, other = await opened(client, runner), await client.open(runner, "importer")
+        await client.stored(granted, as_packed(granted, sent(2), count=2))
+        await client.stored(other, as_packed(other, sent(4), count=4))
+        [(known, new)] = await client.stored(granted, as_packed(granted, sent(3), count=3))
+        assert (known.kind, known.count, known.index) == (ResultKind.DUPLICATE, 2, None)
+        assert (new.kind, new.count, new.index) == (ResultKind.STORED, 1, 6)
+        read = await MessageReads(runner.log).read(ReadMessages(SubscriptionNumber(0), 6, bytes_max=1 << 20))
+        assert [(entry.base_index, entry.skip_first, entry.count) for entry in read.entries] == [(6, 2, 1)]
 
 
 @pytest.mark.hazard("copy-of-an-older-epoch")

@@ -119,7 +119,10 @@ class FakeTopic:
         self.table.accepted(batch, deltas, position=header.position, skip_first=verdict.skip_first)
         self.append(header, data)
         self.table.persisted_batch(header, batch, deltas)
-        return (*verdict.known, ResultRange(ResultKind.STORED, header.count, header.position, verdict.skip_first))
+        stored = ResultRange(
+            ResultKind.STORED, header.count, header.position, verdict.skip_first, index=header.base_index
+        )
+        return (*verdict.known, stored)
 
     def lacks(self, at: int) -> bool:
         """Whether no copy of this entry can be read now."""
