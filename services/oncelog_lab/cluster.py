@@ -61,6 +61,11 @@ class LabCluster:
         return str(self._status()["pulsar_url"])
 
     @property
+    def kafka_servers(self) -> str:
+        """host:port, for clients of Kafka; empty without a door. Raises LabFailed as `processes`."""
+        return str(self._status()["kafka_servers"])
+
+    @property
     def console(self) -> str:
         """The address of the console, or that it is off. Raises LabFailed as `processes`."""
         return str(self._status()["console_url"]) or "off: ONCELOG_CONSOLE is false"
@@ -163,7 +168,8 @@ async def standalone_cluster(
     """Start a cluster on free ports, and drain it at the end of the block. Raises LabFailed.
 
     log, on_line: see `LabChild.start`; without both, the log is beside `data`.
-    settings: environment variables of all processes, besides the defaults. door: one for clients of Pulsar, too.
+    settings: environment variables of all processes, besides the defaults. door: one for clients of Pulsar and
+    of Kafka.
     """
     counts: tuple[str, ...] = (
         "--storage-nodes",
@@ -174,9 +180,9 @@ async def standalone_cluster(
         str(metadata),
     )
     if door:
-        # A port of a standalone door must be named. The cluster claims it itself, at once.
-        with claim_port(_HOST) as claim:
-            counts += ("--pulsar-port", str(port_of(claim)))
+        # The ports of a standalone door must be named. The cluster claims them itself, at once.
+        with claim_port(_HOST) as pulsar, claim_port(_HOST) as kafka:
+            counts += ("--pulsar-port", str(port_of(pulsar)), "--kafka-port", str(port_of(kafka)))
     child = await LabChild.start(
         "the standalone cluster",
         (

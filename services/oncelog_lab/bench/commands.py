@@ -119,7 +119,7 @@ _BENCHMARKS = {
         ("rate", "message_bytes", "latency_seconds", "runs"),
     ),
     _DOOR: _Benchmark(
-        "clients of Pulsar in front of a door, against the SDK",
+        "clients of Pulsar and Kafka before a door, against the SDK",
         ("messages", "message_bytes", "large_message_bytes", "seconds", "idle_seconds", "runs"),
         {"messages": 1_000_000},
         given=(),
