@@ -9,17 +9,16 @@ import asyncio
 from collections.abc import Coroutine
 from typing import Any, NamedTuple, Protocol
 
-from crc32c import crc32c
-
 from oncelog.core.errors import InvalidArgument, OncelogError
 from oncelog.core.names import TopicName
+from oncelog.runtime.tasks import BackgroundTasks
 from oncelog_doors.connections.ports import Timers
-from oncelog_doors.core.kafka.batch_checks import BatchRefusal, CheckedBatch, checked
+from oncelog_doors.core.kafka.batch_checks import BatchRefusal, CheckedBatch
 from oncelog_doors.core.kafka.error_codes import ErrorCode, code_of
 from oncelog_doors.core.kafka.producer_ids import raised
 from oncelog_doors.kafka.asking import Asking, log_of
+from oncelog_doors.kafka.checking import Checking
 from oncelog_doors.kafka.codec import Body
-from oncelog_doors.kafka.partition_reads import MADE_HERE_BYTES_MAX
 from oncelog_doors.kafka.producers import UNDECIDED, Answer, Producers
 
 ANSWER_MS_MAX = 20_000
@@ -37,6 +36,7 @@ class Sending(Asking, Protocol):
     """What a produce needs of its connection."""
 
     timers: Timers
+    tasks: BackgroundTasks
 
     @property
     def producers(self) -> Producers: ...
@@ -72,6 +72,7 @@ class Producing:
         #: done when the batches of the last request were handed over
         self._turn: asyncio.Future[None] | None = None
         self._logs: dict[tuple[str, int], TopicName] = {}
+        self._checking = Checking(around.tasks)
 
     def produce(self, version: int, asked: Body) -> Coroutine[Any, Any, Body | None]:
         """The body of the answer; None: the client wants none. The calls are in the order of the requests."""
@@ -119,12 +120,7 @@ class Producing:
             log = await self._log_of(part)
         except OncelogError as error:
             return Answer(code_of(error), str(error))
-        size = len(part.records or b"")
-        limit = around.cluster.batch_bytes_max
-        if size <= MADE_HERE_BYTES_MAX:
-            found = checked(part.records, limit, crc32c)
-        else:
-            found = await asyncio.to_thread(checked, part.records, limit, crc32c)
+        found = await self._checking.checked(part.records, around.cluster.batch_bytes_max)
         if isinstance(found, BatchRefusal):
             return Answer(found.code, found.sentence, final=True)
         if found.is_numbered and not around.cluster.is_ours(found.head.producer_id):
