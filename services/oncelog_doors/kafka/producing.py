@@ -7,7 +7,7 @@ again. A refusal that makes a client renumber its batches waits until nothing el
 
 import asyncio
 from collections.abc import Coroutine
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 from oncelog.core.errors import InvalidArgument, OncelogError
 from oncelog.core.names import TopicName
@@ -20,6 +20,8 @@ from oncelog_doors.kafka.asking import Asking, log_of
 from oncelog_doors.kafka.checking import Checking
 from oncelog_doors.kafka.codec import Body
 from oncelog_doors.kafka.producers import UNDECIDED, Answer, Producers
+
+_Result = TypeVar("_Result")
 
 ANSWER_MS_MAX = 20_000
 _FIRST_VERSION = 3
@@ -96,14 +98,14 @@ class Producing:
             answering = [self._offer(each, due_ms) for each in ready]
         finally:
             mine.set_result(None)
-        answers = await asyncio.gather(*answering)
+        answers = await _each(answering)
         for part, answer in zip(parts, answers, strict=True):
             if answer.code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
                 self._logs.pop((part.name, part.number), None)
         if asked["acks"] == 0:
             _raise_first(answers)
             return None
-        offsets = await asyncio.gather(*map(self._offset_of, ready, answers))
+        offsets = await _each([*map(self._offset_of, ready, answers)])
         bodies = map(_body, parts, answers, offsets)
         return {
             "responses": [
@@ -160,24 +162,26 @@ class Producing:
 
     async def _answer(self, answer: asyncio.Future[Answer], producer_id: int | None, due_ms: int) -> Answer:
         """What a client is told: before the deadline, or that nothing is known."""
-        timers, late = self._around.timers, asyncio.Event()
-        cancel = timers.at(due_ms, late.set)
-        waiting: list[asyncio.Future[Any]] = [asyncio.ensure_future(late.wait())]
-        try:
-            await asyncio.wait((answer, *waiting), return_when=asyncio.FIRST_COMPLETED)
+        late: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+        def end() -> None:
             if not answer.done():
-                return UNDECIDED
-            found = answer.result()
+                answer.set_result(UNDECIDED)
+            late.set_result(None)
+
+        cancel = self._around.timers.at(due_ms, end)
+        try:
+            found = await answer
             if not found.final or producer_id is None:
                 return found
             settled = asyncio.ensure_future(self._around.producers.settled(producer_id))
-            waiting.append(settled)
-            await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
-            return found if settled.done() else UNDECIDED
+            try:
+                await asyncio.wait((settled, late), return_when=asyncio.FIRST_COMPLETED)
+                return found if settled.done() else UNDECIDED
+            finally:
+                settled.cancel()
         finally:
             cancel()
-            for each in waiting:
-                each.cancel()
 
     async def _offset_of(self, ready: _Ready | Answer, answer: Answer) -> int:
         """What the client counts its records from."""
@@ -207,6 +211,11 @@ class Producing:
             return {"producer_id": await cluster.new_producer_id(), "producer_epoch": 0}
         except OncelogError:
             return _no_producer_id(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)  # clients ask again
+
+
+async def _each(work: list[Coroutine[Any, Any, _Result]]) -> list[_Result]:
+    """All at the same time. Most requests have one batch, for which no task is worth its cost."""
+    return [await work[0]] if len(work) == 1 else await asyncio.gather(*work)
 
 
 def _no_producer_id(code: ErrorCode) -> Body:
