@@ -18,7 +18,7 @@ from oncelog.core.ids import TopicId
 from oncelog.core.names import NamespaceName, TopicName
 from oncelog_doors.connections.ports import ProvedCaller
 from oncelog_doors.core.kafka.producer_ids import is_ours, producer_id_of
-from oncelog_doors.core.kafka.stored_entries import first_at, records_of
+from oncelog_doors.core.kafka.stored_entries import first_at, goes_out_as_it_came, records_of
 from oncelog_doors.core.shared.named_topics import OWN_PREFIX, NamedTopic
 from oncelog_doors.kafka.ports import NO_OFFSET, Bounds, FoundOffset, ReadBatch, StoredPlace
 from oncelog_doors.log_client.kafka_producer import KafkaProducer, open_kafka_producer
@@ -139,7 +139,8 @@ class KafkaReader:
         await self._reader.arrival()
 
     def size_of(self, entry: WholeEntry) -> int:
-        return self._reader.size_of(entry)
+        header, batch, _ = entry.stored
+        return 0 if goes_out_as_it_came(header, batch) else self._reader.size_of(entry)
 
     def prepare(self, entry: WholeEntry) -> ReadBatch:
         header, batch, body = entry.stored

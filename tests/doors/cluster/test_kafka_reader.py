@@ -27,3 +27,19 @@ def test_an_entry_that_cannot_be_read_is_an_error_that_clients_show(payload_form
     with pytest.raises(CorruptEntry, match="cannot be read") as raised:
         reader.prepare(entry(payload_format, columns([b"a", b"b"])))
     assert code_of(raised.value) is ErrorCode.CORRUPT_MESSAGE
+
+
+def test_only_a_batch_that_is_changed_is_made_in_another_thread() -> None:
+    """What goes out as it came is only copied, which takes less time than the change of threads."""
+    reader = KafkaReader(cast("LogReader", _Sizes()), 1)
+    as_it_came = entry(PayloadFormat.KAFKA, columns([b"a", b"b"]))
+    cut = WholeEntry(as_it_came.stored._replace(entry=as_it_came.stored.entry._replace(skip_first=1)), None)
+    assert reader.size_of(as_it_came) == 0
+    assert reader.size_of(cut) == reader.size_of(entry(PayloadFormat.COLUMNS, columns([b"a"]))) == _Sizes.SIZE
+
+
+class _Sizes:
+    SIZE = 1_000
+
+    def size_of(self, _: WholeEntry) -> int:
+        return self.SIZE

@@ -28,7 +28,7 @@ _WRAP = 2**31
 def at_offset(batch: Buffer, base_offset: int) -> bytes:
     """The batch as it came, with the offset of its first record. base_offset: its index in the topic."""
     size = len(batch) - _SIZED_FROM
-    return _PLACE.pack(base_offset, size, _NO_LEADER_EPOCH) + bytes(memoryview(batch)[_PLACE.size :])
+    return b"".join((_PLACE.pack(base_offset, size, _NO_LEADER_EPOCH), memoryview(batch)[_PLACE.size :]))
 
 
 def without_first(batch: Buffer, count: int, base_offset: int, checksum: Checksum) -> bytes:

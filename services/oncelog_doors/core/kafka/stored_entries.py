@@ -27,15 +27,20 @@ def records_of(entry: EntryHeader, batch: BatchHeader, body: Buffer, checksum: C
     """The record batch that is sent of an entry. Raises InvalidBatch, CompressionUnavailable, MessageEncrypted,
     ChunkedMessage."""
     payload = payload_of(batch, body)
+    if goes_out_as_it_came(entry, batch):
+        return at_offset(payload, entry.base_index)
     if batch.payload_format == PayloadFormat.KAFKA:
-        if not entry.skip_first:
-            return at_offset(payload, entry.base_index)
         return without_first(payload, entry.skip_first, entry.base_index, checksum)
     columns = read_columns(batch, payload)
     return batch_of_columns(
         columns, _kept(entry, batch), base_offset=entry.base_index, publish_time_ms=batch.publish_time_ms,
         checksum=checksum,
     )  # fmt: skip
+
+
+def goes_out_as_it_came(entry: EntryHeader, batch: BatchHeader) -> bool:
+    """Whether `records_of` only copies the bytes of the client."""
+    return batch.payload_format == PayloadFormat.KAFKA and not entry.skip_first
 
 
 def first_at(entry: EntryHeader, batch: BatchHeader, body: Buffer, time_ms: int) -> TimedOffset | None:

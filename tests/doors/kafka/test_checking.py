@@ -1,0 +1,78 @@
+"""The checks of a connection's batches: which are made together, and that none is forgotten."""
+
+import asyncio
+from collections import Counter
+
+import pytest
+
+from oncelog.runtime.tasks import BackgroundTasks
+from oncelog_doors.core.kafka.batch_checks import BatchRefusal, CheckedBatch
+from oncelog_doors.core.kafka.error_codes import ErrorCode
+from oncelog_doors.kafka.checking import CHECKED_TOGETHER_BYTES_MAX, Checking, Found
+from oncelog_doors.kafka.partition_reads import MADE_HERE_BYTES_MAX
+from tests.doors.kafka.client_batches import batch_of, numbered
+
+pytestmark = pytest.mark.asyncio
+
+BYTES_MAX = 1 << 20
+SMALL = batch_of(numbered(1))
+LARGE = batch_of(numbered(4_000))
+assert MADE_HERE_BYTES_MAX < len(LARGE) < BYTES_MAX
+
+
+class Turns:
+    """Counts the turns of the event loop."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        self._tick()
+
+    def _tick(self) -> None:
+        self.count += 1
+        self._next = asyncio.get_running_loop().call_soon(self._tick)
+
+    def stop(self) -> None:
+        self._next.cancel()
+
+
+async def found_in_turns(batches: list[bytes]) -> list[tuple[Found, int]]:
+    """What is found of each batch, and in which turn. All are given at once."""
+    checking, turns = Checking(BackgroundTasks()), Turns()
+
+    async def one(batch: bytes) -> tuple[Found, int]:
+        return await checking.checked(batch, BYTES_MAX), turns.count
+
+    found = await asyncio.gather(*map(one, batches))
+    turns.stop()
+    return found
+
+
+async def test_batches_that_come_together_with_a_large_one_are_checked_together() -> None:
+    """So all of it goes to the owner in one turn, and in few frames."""
+    found = await found_in_turns([LARGE, LARGE, SMALL, LARGE])
+    assert [each.records for each, _ in found if isinstance(each, CheckedBatch)] == [LARGE, LARGE, SMALL, LARGE]
+    assert len({turn for _, turn in found}) == 1
+
+
+async def test_no_more_bytes_than_a_frame_are_checked_together() -> None:
+    fits = CHECKED_TOGETHER_BYTES_MAX // len(LARGE)
+    found = await found_in_turns([LARGE] * (fits + 3))
+    assert list(Counter(turn for _, turn in found).values()) == [fits, 3]
+
+
+async def test_a_refusal_is_that_of_its_own_batch() -> None:
+    broken = LARGE[:-1] + b"?"
+    found = [each for each, _ in await found_in_turns([LARGE, broken, LARGE])]
+    assert [type(each) for each in found] == [CheckedBatch, BatchRefusal, CheckedBatch]
+    assert isinstance(found[1], BatchRefusal)
+    assert found[1].code is ErrorCode.CORRUPT_MESSAGE
+
+
+async def test_a_lost_connection_keeps_nobody_waiting() -> None:
+    """Its request is cancelled while its batch is checked; a later one is checked as ever."""
+    checking = Checking(BackgroundTasks())
+    lost = [asyncio.ensure_future(checking.checked(LARGE, BYTES_MAX)) for _ in range(3)]
+    await asyncio.wait(lost, timeout=0)
+    for each in lost:
+        each.cancel()
+    assert isinstance(await checking.checked(LARGE, BYTES_MAX), CheckedBatch)
