@@ -11,6 +11,7 @@ from oncelog_doors.core.kafka.error_codes import ErrorCode
 from oncelog_doors.kafka.checking import CHECKED_TOGETHER_BYTES_MAX, Checking, Found
 from oncelog_doors.kafka.partition_reads import MADE_HERE_BYTES_MAX
 from tests.doors.kafka.client_batches import batch_of, numbered
+from tests.doors.kafka.raw_client import DEADLINE_S
 
 pytestmark = pytest.mark.asyncio
 
@@ -75,4 +76,5 @@ async def test_a_lost_connection_keeps_nobody_waiting() -> None:
     await asyncio.wait(lost, timeout=0)
     for each in lost:
         each.cancel()
-    assert isinstance(await checking.checked(LARGE, BYTES_MAX), CheckedBatch)
+    async with asyncio.timeout(DEADLINE_S):
+        assert isinstance(await checking.checked(LARGE, BYTES_MAX), CheckedBatch)

@@ -289,8 +289,7 @@ def _answers_from_wire(frame: pb.PublishAnswers) -> dict[SessionNumber, list[tup
     sessions, requests, ledger_ids, entry_ids, counts = columns
     # _make halves the cost of this loop, which runs for each batch.
     positions = map(Position._make, zip(ledger_ids, entry_ids, strict=True))
-    fields = repeat(ResultKind.STORED), counts, positions, repeat(0), repeat(None), indexes
-    stored = map(ResultRange._make, zip(*fields))
+    stored = map(ResultRange._make, zip(repeat(ResultKind.STORED), counts, positions, repeat(0), repeat(None), indexes))
     for session, request, range_ in zip(_sessions(sessions), requests, stored, strict=True):
         if session in answers:
             answers[session].append((request, (range_,)))
