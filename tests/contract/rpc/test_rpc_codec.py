@@ -1,9 +1,11 @@
 """Codecs: decoding an encoded value returns the same value, and method paths match the protocol."""
 
+from typing import Any
+
 import pytest
 
 from oncelog.core.errors import InvalidArgument
-from oncelog.core.formats.outcome import ResultRange
+from oncelog.core.formats.outcome import ResultKind, ResultRange
 from oncelog.core.ids import (
     EntryId,
     Incarnation,
@@ -130,7 +132,7 @@ def test_answer_without_results_or_error_is_refused() -> None:
         owner_codec.decode_publish_answers(message.SerializeToString())
 
 
-_STORED = {
+_STORED: dict[str, Any] = {
     f"stored_{name}": [1, 2] for name in ("sessions", "requests", "ledger_ids", "entry_ids", "counts", "indexes")
 }
 
@@ -147,7 +149,10 @@ def test_an_owner_of_an_older_version_names_no_index() -> None:
     """It is unknown then, not 0."""
     message = owner_pb2.PublishAnswers(**(_STORED | {"stored_indexes": []}))
     answers = owner_codec.decode_publish_answers(message.SerializeToString()).answers
-    assert [part.index for [(_, [part])] in answers.values() if isinstance(part, ResultRange)] == [None, None]
+    assert [result for [(_, result)] in answers.values()] == [
+        (ResultRange(ResultKind.STORED, number, Position(LedgerId(number), EntryId(number)), 0, index=None),)
+        for number in (1, 2)
+    ]
 
 
 def test_reader_without_a_start_is_refused() -> None:
