@@ -10,6 +10,7 @@ from oncelog.core.ids import (
     EntryId,
     Incarnation,
     LedgerId,
+    Position,
     SessionNumber,
     TopicId,
 )

@@ -9,7 +9,7 @@ from typing import Any, Self
 
 from crc32c import crc32c
 
-from oncelog.core.formats.columns import Columns
+from oncelog.core.formats.columns import Columns, Values
 from oncelog_doors.core.kafka.record_batches import batch_of_columns
 from oncelog_doors.kafka.codec import Body, read_response, write_request
 from oncelog_doors.wire.kafka_tables import REQUESTS
@@ -67,7 +67,8 @@ class BareKafka(BareConnection):
 
     def recorded(self, frames: int, *, messages: int, message_bytes: int) -> list[bytes]:
         """Frames of the open producer, which are sent once, in this order. messages: of each frame."""
-        columns = Columns(make_values(message_bytes, messages))
+        data = memoryview(b"".join(make_values(message_bytes, messages)))
+        columns = Columns(Values(data, range(0, len(data) + 1, message_bytes)))
         now_ms = time.time_ns() // 1_000_000
         batch = batch_of_columns(columns, range(messages), base_offset=0, publish_time_ms=now_ms, checksum=crc32c)
         return [self._produce(bytearray(batch), messages) for _ in range(frames)]

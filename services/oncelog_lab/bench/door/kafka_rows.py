@@ -56,17 +56,19 @@ class _KafkaBench:
         size = self._settings.large_message_bytes
         self._tell(f"Kafka: publish {size} B messages in batches of {LARGE_MESSAGES}")
         total = self._whole(self._settings.messages * self._settings.message_bytes // size, LARGE_MESSAGES)
-        door = self._replay(total, LARGE_MESSAGES, size, WINDOW)
-        native = lists(self._client, total, batch=LARGE_MESSAGES, message_bytes=size)
-        return large_rows("Kafka", *await alternated(self._cluster, self._settings.runs, [door, native]), size)
+        replay = self._replay(total, LARGE_MESSAGES, size, WINDOW)
+        control = lists(self._client, total, batch=LARGE_MESSAGES, message_bytes=size)
+        door, native = await alternated(self._cluster, self._settings.runs, [replay, control])
+        return large_rows("Kafka", door, native, size)
 
     async def small_batches(self) -> BenchRow:
         size = self._settings.message_bytes
         self._tell(f"Kafka: publish {size} B messages in batches of {SMALL_MESSAGES}")
         total = self._whole(self._settings.messages, SMALL_MESSAGES)
-        door = self._replay(total, SMALL_MESSAGES, size, WINDOW)
-        native = lists(self._client, total, batch=SMALL_MESSAGES, message_bytes=size)
-        return small_row("Kafka", *await alternated(self._cluster, self._settings.runs, [door, native]), size)
+        replay = self._replay(total, SMALL_MESSAGES, size, WINDOW)
+        control = lists(self._client, total, batch=SMALL_MESSAGES, message_bytes=size)
+        door, native = await alternated(self._cluster, self._settings.runs, [replay, control])
+        return small_row("Kafka", door, native, size)
 
     async def singles(self) -> BenchRow:
         size = self._settings.message_bytes

@@ -62,13 +62,15 @@ class _PulsarBench:
         size = self._settings.large_message_bytes
         self._tell(f"Pulsar: publish {size} B messages in batches of {LARGE_MESSAGES}")
         frames = self._recorded(LARGE_MESSAGES, size, self._settings.messages * self._settings.message_bytes // size)
-        return large_rows("Pulsar", *await self._against_lists(frames, LARGE_MESSAGES, size), size)
+        door, native = await self._against_lists(frames, LARGE_MESSAGES, size)
+        return large_rows("Pulsar", door, native, size)
 
     async def small_batches(self) -> BenchRow:
         size = self._settings.message_bytes
         self._tell(f"Pulsar: publish {size} B messages in batches of {SMALL_MESSAGES}")
         frames = self._recorded(SMALL_MESSAGES, size, self._settings.messages)
-        return small_row("Pulsar", *await self._against_lists(frames, SMALL_MESSAGES, size), size)
+        door, native = await self._against_lists(frames, SMALL_MESSAGES, size)
+        return small_row("Pulsar", door, native, size)
 
     def _recorded(self, batch: int, message_bytes: int, messages: int) -> list[bytes]:
         return recorded_sends(max(1, messages // batch), messages=batch, message_bytes=message_bytes)
