@@ -17,6 +17,8 @@ KEPT = HERE.parents[3] / "build/pulsar_clients"
 _INSTALL_S = 900
 #: Of the client's log, on standard error.
 _LOG_LEVEL = "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn"
+#: Most programs run for a second: they need neither the better compiler nor another thread for the garbage.
+_SHORT_LIFE = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
 #: Lower than that of the test, which must not miss its moment.
 _NICENESS = 10
 
@@ -37,10 +39,10 @@ class JavaPrograms:
         subprocess.run(command, check=True, timeout=_INSTALL_S)
         return cls(classes, jars)
 
-    def command(self, name: str, *arguments: str, flags: tuple[str, ...] = ()) -> list[str]:
-        """Of the program of this class. flags: of the JVM."""
+    def command(self, name: str, *arguments: str) -> list[str]:
+        """Of the program of this class."""
         path = f"{self.classes}{os.pathsep}{self.jars}/*"
-        return [program("java"), "-Xmx256m", _LOG_LEVEL, *flags, "-cp", path, name, *arguments]
+        return [program("java"), "-Xmx256m", *_SHORT_LIFE, _LOG_LEVEL, "-cp", path, name, *arguments]
 
     def start(self, log: Path, name: str, *arguments: str, stdin: int = subprocess.DEVNULL) -> Running:
         """The program of this class."""

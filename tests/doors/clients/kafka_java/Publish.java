@@ -1,5 +1,6 @@
 import java.io.BufferedReader;
 import java.io.FileReader;
+import java.io.IOException;
 import java.io.InputStreamReader;
 import java.nio.file.Files;
 import java.nio.file.Path;
@@ -11,32 +12,42 @@ import org.apache.kafka.clients.producer.ProducerRecord;
 import org.apache.kafka.common.serialization.ByteArraySerializer;
 
 /**
- * Publishes the records of a file: PROPERTIES TOPIC FILE. Each line of its standard input is a number: so many records of
- * the file are to be sent. It prints the number of each record, from 1, with the offset that it has got, or with the
- * error.
+ * Publishes the records of a file: FILE, then PROPERTIES TOPIC, possibly several times. Each line of its standard input is
+ * a number: so many records of the file are to be sent. A second topic gets as many as the first one. It prints the
+ * number of each record, from 1, with the offset that it has got, or with the error; "done" behind each topic.
  */
 public class Publish {
+    private static int complete = 0;
+
     public static void main(String[] arguments) throws Exception {
-        Properties properties = new Properties();
-        try (FileReader reader = new FileReader(arguments[0])) {
-            properties.load(reader);
+        List<String> records = Files.readAllLines(Path.of(arguments[0]));
+        for (int at = 1; at < arguments.length; at += 2) {
+            Properties properties = new Properties();
+            try (FileReader reader = new FileReader(arguments[at])) {
+                properties.load(reader);
+            }
+            publish(properties, arguments[at + 1], records);
+            System.out.println("done");
         }
-        String topic = arguments[1];
-        List<String> records = Files.readAllLines(Path.of(arguments[2]));
+    }
+
+    private static void publish(Properties properties, String topic, List<String> records) throws IOException {
         BufferedReader input = new BufferedReader(new InputStreamReader(System.in));
-        int sent = 0;
         ByteArraySerializer bytes = new ByteArraySerializer();
         try (Producer<byte[], byte[]> producer = new KafkaProducer<>(properties, bytes, bytes)) {
             if (properties.containsKey("transactional.id")) {
                 producer.initTransactions();
             }
-            for (String line = input.readLine(); line != null; line = input.readLine()) {
-                for (int count = Integer.parseInt(line); sent < count; sent++) {
+            int sent = 0;
+            String line = "0";
+            do {
+                complete = Math.max(complete, Integer.parseInt(line));
+                for (; sent < complete; sent++) {
                     send(producer, RecordLine.of(records.get(sent)).to(topic), sent + 1);
                 }
-            }
+                line = input.readLine();
+            } while (line != null);
         }
-        System.out.println("done");
     }
 
     private static void send(Producer<byte[], byte[]> producer, ProducerRecord<byte[], byte[]> record, int number) {

@@ -1,4 +1,4 @@
-"""Java's clients of Kafka at a door, of the newest and of the former major version, and the tools that come with them."""
+"""Java's clients of Kafka at a door: the newest one, one of the former major version, and the tools of Kafka."""
 
 import asyncio
 import json
@@ -47,53 +47,46 @@ def tools(tmp_path_factory: pytest.TempPathFactory) -> JavaKafka:
     return JavaKafka("4.4", tmp_path_factory.mktemp("classes"), tmp_path_factory.mktemp("given"))
 
 
-def topic_of(request: pytest.FixtureRequest) -> str:
+@pytest.fixture
+def topic(request: pytest.FixtureRequest) -> str:
     """One of this test."""
     return "".join(each if each.isalnum() else "-" for each in request.node.name)
 
 
-def test_java_reads_what_each_library_has_sent(
-    servers: str, java: JavaKafka, request: pytest.FixtureRequest
-) -> None:
-    """And each reads what Java has sent: with keys, headers that are no text, and null values, each once, in order."""
-    sent = [*MESSAGES, TOMBSTONE]
+def test_each_library_reads_what_one_has_sent(servers: str, java: JavaKafka, topic: str) -> None:
+    """With keys, headers that are no text, and null values, each once and in order."""
+    sent, publishers = [*MESSAGES, TOMBSTONE], {**PUBLISHERS, "java": java.publish}
+    for library, publish in publishers.items():
+        assert publish(servers, f"{topic}-{library}", sent, NO_OPTIONS) == list(range(len(sent)))
     expected = [Read(offset, each) for offset, each in enumerate(sent)]
-    for library, publish in {**PUBLISHERS, "java": java.publish}.items():
-        topic = f"{topic_of(request)}-{library}"
-        assert publish(servers, topic, sent, NO_OPTIONS) == list(range(len(sent)))
-        assert java.read(servers, topic, len(sent)) == expected
+    topics = [f"{topic}-{library}" for library in publishers]
+    assert java.read_from(servers, topics, len(sent)) == dict.fromkeys(topics, expected)
     for read in READERS.values():
-        assert read(servers, topic, len(sent)) == expected
+        assert read(servers, topics[-1], len(sent)) == expected
 
 
-@pytest.mark.parametrize("codec", CODECS)
-def test_batches_with_every_codec(
-    servers: str, java: JavaKafka, codec: str, request: pytest.FixtureRequest
-) -> None:
-    topic = topic_of(request)
-    assert java.publish(servers, topic, MESSAGES, {"compression.type": codec}) == list(range(len(MESSAGES)))
-    assert java.read(servers, topic, len(MESSAGES)) == [Read(offset, each) for offset, each in enumerate(MESSAGES)]
+@pytest.mark.hazard("batch-before-the-close")
+def test_batches_with_every_codec_with_and_without_idempotence(servers: str, java: JavaKafka, topic: str) -> None:
+    """With `acks=0` a client learns no offsets."""
+    one_by_one = {"enable.idempotence": "false", "max.in.flight.requests.per.connection": 1}
+    every: dict[str, Options] = {
+        **{f"{topic}-{codec}": {"compression.type": codec} for codec in CODECS},
+        **{f"{topic}-acks-{acks}": {**one_by_one, "acks": acks} for acks in ("all", "1", "0")},
+    }
+    count = len(MESSAGES)
+    learned = {each: [-1] * count if each.endswith("acks-0") else list(range(count)) for each in every}
+    assert java.publish_to(servers, MESSAGES, every) == learned
+    expected = [Read(offset, each) for offset, each in enumerate(MESSAGES)]
+    found = java.read_from(servers, list(every), count, {"isolation.level": "read_committed"})
+    assert found == dict.fromkeys(every, expected)
 
 
-@pytest.mark.parametrize("acks", ["all", "1", "0"])
-def test_batches_without_idempotence(
-    servers: str, java: JavaKafka, acks: str, request: pytest.FixtureRequest
-) -> None:
-    """With `acks=0` the client learns no offset."""
-    topic = topic_of(request)
-    options: Options = {"enable.idempotence": "false", "acks": acks, "max.in.flight.requests.per.connection": 1}
-    offsets = [-1] * len(MESSAGES) if acks == "0" else list(range(len(MESSAGES)))
-    assert java.publish(servers, topic, MESSAGES, options) == offsets
-    found = java.read(servers, topic, len(MESSAGES), {"isolation.level": "read_committed"})
-    assert found == [Read(offset, each) for offset, each in enumerate(MESSAGES)]
-
-
-def test_consumer_finds_ends_and_times(servers: str, java: JavaKafka, request: pytest.FixtureRequest) -> None:
+def test_consumer_finds_ends_and_times(servers: str, java: JavaKafka, topic: str) -> None:
     """Nothing is newer than tomorrow. A name with a namespace is one topic."""
-    topic = f"public/default/{topic_of(request)}"
-    java.publish(servers, topic, MESSAGES, NO_OPTIONS)
+    full = f"public/default/{topic}"
+    java.publish(servers, full, MESSAGES, NO_OPTIONS)
     count, late = len(MESSAGES), 4_000_000_000_000
-    assert java.offsets(servers, topic, 1_000, late) == [
+    assert java.offsets(servers, full, 1_000, late) == [
         "partitions 1",
         "listed false",
         "first 0",
@@ -104,15 +97,12 @@ def test_consumer_finds_ends_and_times(servers: str, java: JavaKafka, request: p
         "position 0",
         "done",
     ]
-    assert java.offsets(servers, topic_of(request))[1] == "listed true"
+    assert java.offsets(servers, topic)[1] == "listed true"
 
 
 @pytest.mark.asyncio
-async def test_java_reads_what_the_sdk_has_sent(
-    cluster: Cluster, servers: str, java: JavaKafka, request: pytest.FixtureRequest
-) -> None:
+async def test_java_reads_what_the_sdk_has_sent(cluster: Cluster, servers: str, java: JavaKafka, topic: str) -> None:
     """Its client checks the checksums of the batches that the door makes."""
-    topic = topic_of(request)
     async with oncelog.AsyncClient(cluster.url) as client:
         producer = await client.create_producer(topic)
         for number in range(3):
@@ -124,11 +114,9 @@ async def test_java_reads_what_the_sdk_has_sent(
 
 
 @pytest.mark.hazard("refused-batch-uses-a-number")
-def test_a_batch_that_is_too_large_is_split_and_stored_once(
-    servers: str, tools: JavaKafka, request: pytest.FixtureRequest
-) -> None:
+def test_a_batch_that_is_too_large_is_split_and_stored_once(servers: str, tools: JavaKafka, topic: str) -> None:
     """Some batches are in flight while the first one is refused. The halves have its number."""
-    topic, messages = topic_of(request), [Message(b"%d" % number + b"." * 1_000) for number in range(1_000)]
+    messages = [Message(b"%d" % number + b"." * 1_000) for number in range(1_000)]
     options: Options = {"batch.size": 150_000, "linger.ms": 200}
     offsets = tools.publish(servers, topic, messages, options)
     assert offsets == list(range(len(messages)))
