@@ -46,8 +46,8 @@ KAFKA_HAZARDS = {
         "can be used (K4).",
     ),
     "batch-before-the-close": Hazard(
-        "A client with acks=0 sends its last batches and closes the connection, as Java's producer does. The door still "
-        "opens its producer there, and drops what it has received. The client has reported no error.",
+        "A client with acks=0 sends its last batches and closes the connection, as Java's producer does. The door "
+        "still looks for their topic, and drops them. The client has reported no error.",
         "A batch that wants no answer is stored although its client has left.",
     ),
     "renumbered-while-undecided": Hazard(
