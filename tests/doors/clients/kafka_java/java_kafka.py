@@ -11,7 +11,7 @@ from tests.doors.clients.kafka_programs import NO_OPTIONS, Message, Options, Rea
 
 HERE = Path(__file__).parent
 #: Of one program. A JVM takes long to start beside others.
-DEADLINE_S = 180.0
+PROGRAM_S = 180.0
 #: {version of the client: the folder of its pom.xml}
 VERSIONS = {"3.9": "kafka_3", "4.4": "kafka_4"}
 
@@ -80,7 +80,7 @@ class JavaKafka:
             input=given,
             capture_output=True,
             text=True,
-            timeout=DEADLINE_S,
+            timeout=PROGRAM_S,
             check=False,
         )
         assert done.returncode == 0, f"{done.stdout[-1000:]}\n{done.stderr[-3000:]}"
