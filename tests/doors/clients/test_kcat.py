@@ -49,8 +49,8 @@ async def first_codec(servers: str, topic: str) -> int:
     """The codec of the first record batch of partition 0."""
     async with raw_client(int(servers.rpartition(":")[2])) as client:
         partition = {"partition": 0, "fetch_offset": 0, "partition_max_bytes": 1_000_000}
-        asked = {"max_wait_ms": 10_000, "min_bytes": 1, "max_bytes": 1_000_000}
-        asked["topics"] = [{"topic": topic, "partitions": [partition]}]
+        topics = [{"topic": topic, "partitions": [partition]}]
+        asked = {"max_wait_ms": 10_000, "min_bytes": 1, "max_bytes": 1_000_000, "topics": topics}
         answer = await client.ask("Fetch", 11, asked)
     return bytes(answer["responses"][0]["partitions"][0]["records"])[_ATTRIBUTES_AT] & _CODEC_BITS
 

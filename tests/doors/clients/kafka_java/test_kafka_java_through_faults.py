@@ -4,6 +4,7 @@ import asyncio
 import subprocess
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager
+from functools import partial
 from pathlib import Path
 from signal import SIGTERM
 
@@ -98,13 +99,16 @@ async def followed(client: oncelog.AsyncClient, topic: str) -> AsyncIterator[lis
             await asyncio.wait([following])
 
 
+def _has(found: Sequence[bytes], count: int) -> bool:
+    return len(found) >= count
+
+
 async def kill_each(cluster: Cluster, topic: str, found: Sequence[bytes], give: Callable[[int, int], None]) -> None:
     """Kill the door, the owner and a storage node. give: lines from the first number to the second one."""
     at = 0
     for which in ("door-1", await cluster.owner_of(topic), "storage-1"):
         give(at, at + LINES_EACH)
-        stored = at + LINES_EACH // 3
-        await until(lambda stored=stored: len(found) >= stored, 2 * DEADLINE_S, waiting_for=f"{stored} lines")
+        await until(partial(_has, found, at + LINES_EACH // 3), 2 * DEADLINE_S, waiting_for=f"the lines behind {at}")
         give(at + LINES_EACH, at + 2 * LINES_EACH)
         at += 2 * LINES_EACH
         await cluster.kill(which, once=just_seen)
