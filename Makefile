@@ -26,7 +26,7 @@ WIRES = $(sort $(patsubst proto/%/,%,$(dir $(PROTOS))))
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup proto kafka-tables guarantees lint measure format test test-core test-doors test-effects test-spark test-lab test-changed test-steady proofs sim demo spark-proof jobs-proof fault-proof effects-proof effects-comparison copier-proof pulsar-java-proof pulsar-go-proof pulsar-suites-proof pulsar-proof verdicts-proof upgrade-proof retention-proof ledgers-proof records-proof console-proof smoke smoke-storage smoke-spark chaos bench images dist lock clean tools tools-java how-long
+.PHONY: help setup proto kafka-tables guarantees lint measure format test test-core test-doors test-effects test-spark test-lab test-changed test-steady proofs sim demo spark-proof jobs-proof fault-proof effects-proof effects-comparison copier-proof kafka-java-proof pulsar-java-proof pulsar-go-proof pulsar-suites-proof pulsar-proof verdicts-proof upgrade-proof retention-proof ledgers-proof records-proof console-proof smoke smoke-storage smoke-spark chaos bench images dist lock clean tools tools-java how-long
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "make %-13s %s\n", $$1, $$2}'
@@ -90,7 +90,7 @@ test-changed: tools $(STAMP) ## run the tests that depend on the files that diff
 test-steady: tools $(STAMP) ## run `make test` RUNS times, ten unless given, beside LOAD processes that compute, none unless given
 	@$(BIN)/python -m tests.suite.steady --runs $(RUNS) --load $(LOAD)
 
-proofs: tools $(if $(filter pulsar-java pulsar-suites pulsar-defects,$(or $(ONLY),pulsar-java)),tools-java) $(STAMP) ## run the proofs that the default tests leave to the night (ONLY=names, see python -m tests.suite --list)
+proofs: tools $(if $(filter kafka-java pulsar-java pulsar-suites pulsar-defects,$(or $(ONLY),pulsar-java)),tools-java) $(STAMP) ## run the proofs that the default tests leave to the night (ONLY=names, see python -m tests.suite --list)
 	@$(BIN)/python -m tests.suite --proofs $(ONLY)
 
 # Programs that the tests start and that no Python package contains. What is missing is installed: in CI without a
@@ -106,12 +106,13 @@ INSTALL_MISSING = [ -n "$$missing" ] || exit 0; \
 		*) echo "install them first (as root): apt-get install" $$missing >&2; exit 1 ;; \
 	esac
 
-# Redis, PostgreSQL, a complete Java for Spark, and a browser for the console.
+# Redis, PostgreSQL, a complete Java for Spark, a browser for the console, and kcat, a client of Kafka.
 tools:
 	@missing=; command -v redis-server >/dev/null || missing=redis-server; \
 	command -v java >/dev/null || missing="$$missing openjdk-17-jre-headless"; \
 	set -- /usr/lib/postgresql/*/bin/postgres; command -v postgres >/dev/null || [ -x "$$1" ] || missing="$$missing postgresql"; \
 	command -v chromium >/dev/null || missing="$$missing chromium"; \
+	command -v kcat >/dev/null || missing="$$missing kcat"; \
 	$(INSTALL_MISSING)
 
 # What fetches and compiles the programs with Java clients; only their proofs need it.
@@ -151,6 +152,9 @@ effects-comparison: tools $(STAMP) ## the same effect in Oncelog, Kafka, Redis a
 
 copier-proof: $(STAMP) ## kill the copiers of docs/recipes.md a hundred times, move them, run them twice at once (SEED=)
 	COPIER_SEED=$(SEED) $(BIN)/pytest -s -q tests/cluster/recipes/copier_proof.py
+
+kafka-java-proof: tools tools-java $(STAMP) ## Java's clients of Kafka and its tools publish and read through a door, also through kills; needs Maven and a JDK
+	$(BIN)/pytest -q tests/doors/clients/kafka_java
 
 pulsar-java-proof: tools tools-java $(STAMP) ## programs with Java clients of Pulsar publish and read through a door, and are killed; pulsar-admin's commands; needs Maven and a JDK
 	$(BIN)/pytest -q tests/doors/clients/java

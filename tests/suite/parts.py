@@ -160,24 +160,17 @@ PARTS: tuple[Part, ...] = (
     Part(
         "doors",
         (
-            "doors/core",
-            "doors/kafka",
-            "doors/pulsar",
-            "doors/rest",
-            "doors/proof",
+            *(f"doors/{room}" for room in ("core", "kafka", "pulsar", "rest", "proof")),
             "doors/clients/test_python_client.py",
         ),
         30.0,
         True,
     ),
-    Part(
-        "doors/cluster",
-        ("doors/cluster",),
-        100.0,
-    ),
+    Part("doors/cluster", ("doors/cluster",), 100.0),
     Part(
         "doors/clients",
         (
+            "doors/clients/test_kcat.py",
             "doors/clients/test_file_through_kills.py",
             "doors/clients/test_python_consumers.py",
             "doors/clients/test_kafka_clients.py",
@@ -431,11 +424,7 @@ PROOFS: tuple[Proof, ...] = (
     ),
     Proof(
         "clients-of-doors",
-        (
-            "doors/clients/test_chunks.py",
-            "doors/clients/test_kafka_through_faults.py",
-            "doors/clients/test_proof_rows.py",
-        ),
+        tuple(f"doors/clients/test_{name}.py" for name in ("chunks", "kafka_through_faults", "proof_rows")),
         ("services/oncelog_doors", f"{_CORE}/formats", f"{_CORE}/publishing", "tests/doors/clients"),
         ("doors/cluster/test_door_chunks.py", "doors/clients/test_kafka_clients.py"),
         seconds=90.0,
@@ -446,6 +435,16 @@ PROOFS: tuple[Proof, ...] = (
         ("services/oncelog_doors", f"{_CORE}/formats/pulsar.py", "tests/doors/clients/java"),
         ("doors/clients/test_python_client.py", "doors/rest/test_pulsar_admin_requests.py"),
         words=("make", "--no-print-directory", "pulsar-java-proof"),
+        seconds=240.0,
+    ),
+    Proof(
+        "kafka-java",
+        tuple(
+            f"doors/clients/kafka_java/test_kafka_java_{name}.py" for name in ("clients", "rights", "through_faults")
+        ),
+        ("services/oncelog_doors", f"{_CORE}/formats/kafka.py", "tests/doors/clients/kafka_java"),
+        ("doors/clients/test_kafka_clients.py", "doors/clients/test_kcat.py"),
+        words=("make", "--no-print-directory", "kafka-java-proof"),
         seconds=240.0,
     ),
     Proof(

@@ -45,6 +45,11 @@ KAFKA_HAZARDS = {
         "A producer of which nothing is stored starts at number 0. Metadata of a new topic is answered when the topic "
         "can be used (K4).",
     ),
+    "batch-before-the-close": Hazard(
+        "A client with acks=0 sends its last batches and closes the connection, as Java's producer does. The door "
+        "still looks for their topic, and drops them. The client has reported no error.",
+        "A batch that wants no answer is stored although its client has left.",
+    ),
     "renumbered-while-undecided": Hazard(
         "K3. The answer of a batch is lost. A batch of another partition gets a final refusal, so the client raises "
         "its epoch and renumbers what has no answer. The first batch is stored twice.",

@@ -256,7 +256,7 @@ def test_load_computes_and_ends_with_its_block() -> None:
 @pytest.mark.parametrize(
     ("target", "packages"),
     [
-        ("tools", "redis-server openjdk-17-jre-headless chromium"),
+        ("tools", "redis-server openjdk-17-jre-headless chromium kcat"),
         ("tools-java", "maven openjdk-17-jdk-headless"),
     ],
 )

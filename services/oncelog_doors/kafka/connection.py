@@ -8,6 +8,9 @@ Requests begin in their order, run at the same time, and are answered in their o
 nothing is read, while a token is checked and while too many requests have no answer. A client that breaks the protocol
 is disconnected, with a log line. When its token ends, the connection is closed between two answers, unless the client
 has authenticated itself again before.
+
+If a client leaves, its requests end, but for batches with acks=0: such a client waits for nothing, and closes the
+connection behind its last batch (hazard batch-before-the-close).
 """
 
 import asyncio
@@ -49,12 +52,15 @@ Answering = Coroutine[Any, Any, Body | None]
 
 
 class _Pending:
-    """A request whose turn has not come. frame: the answer, empty if it has none; None: it is not there yet."""
+    """A request whose turn has not come. size: bytes of it that are counted. frame: the answer, empty if it has none;
+    None: it is not there yet. outlives: it is carried out although its client has left."""
 
-    __slots__ = ("frame", "request", "task")
+    __slots__ = ("frame", "outlives", "request", "size", "task")
 
     def __init__(self, request: Request) -> None:
         self.request = request
+        self.size = len(request.body)
+        self.outlives = False
         self.frame: list[Buffer] | None = None
         self.task: asyncio.Task[None] | None = None
 
@@ -122,21 +128,23 @@ class Connection(ClientConnection):
         if not self._is_authenticated and request.api not in _BEFORE:
             raise InvalidArgument(f"{request.api} came before the client was authenticated", field="api_key")
         pending = _Pending(request)
-        answering = self._begin(request)
+        answering = self._begin(pending)
         self._pending.append(pending)
-        self.bytes_taken(len(request.body))
+        self.bytes_taken(pending.size)
         if len(self._pending) >= REQUESTS_MAX:
             self.hold("requests")
         pending.task = self.tasks.start(self._answer(pending, answering), what=f"an answer to {request.api}")
 
-    def _begin(self, request: Request) -> Answering:
+    def _begin(self, pending: _Pending) -> Answering:
         """Whatever must be done in the order of the requests is done when this returns. Raises InvalidArgument."""
+        request = pending.request
         version = request.version
         body = read_request(request.api, version, request.body) if request.known else {}
         match request.api:
             case "Fetch":
                 return self._fetching.fetch(body)
             case "Produce":
+                pending.outlives = body["acks"] == 0
                 return self._producing.produce(version, body)
             case "InitProducerId":
                 return self._producing.init_producer_id(body)
@@ -159,12 +167,17 @@ class Connection(ClientConnection):
                 raise InvalidArgument(f"a client sent {request.api}, which is not offered", field="api_key")
 
     async def _answer(self, pending: _Pending, answering: Answering) -> None:
+        request = pending.request
         try:
             body = await answering
         except OncelogError as error:
-            self.fail(f"{pending.request.api} has no answer: {error}")
+            if self._closed:
+                _LOG.info("%s of %s, which has left, is not carried out: %s", request.api, self.peer, error)
+            self.fail(f"{request.api} has no answer: {error}")
             return
-        request = pending.request
+        finally:
+            if self._closed:
+                self._over(pending)
         self.home.counts.answered(request.api, body or {})
         if body is None:
             pending.frame = []
@@ -177,13 +190,19 @@ class Connection(ClientConnection):
         """Those whose turn has come."""
         while self._pending and self._pending[0].frame is not None and not self._closed:
             pending = self._pending.popleft()
-            self.bytes_decided(len(pending.request.body))
+            self._over(pending)
             assert pending.frame is not None, "it was looked at"
             self.home.counts.bytes_out += sum(map(len, pending.frame))
             self._transport.writelines(pending.frame)
             self.written()
         if len(self._pending) < REQUESTS_MAX:
             self.release("requests")
+
+    def _over(self, pending: _Pending) -> None:
+        """Its bytes count no more."""
+        if pending.size:
+            self.bytes_decided(pending.size)
+            pending.size = 0
 
     def bytes_taken(self, size: int) -> None:
         if self.home.budget.taken(self.number, size):
@@ -266,8 +285,9 @@ class Connection(ClientConnection):
     def ended(self) -> None:
         self._fetching.close()
         for pending in self._pending:
-            if pending.task is not None:
-                pending.task.cancel()
+            if pending.task is not None and not pending.outlives:
+                # Behind its first step: a batch that outlives the connection may wait for its turn.
+                asyncio.get_running_loop().call_soon(pending.task.cancel)
         for cancel in (self._cancel_token_end, self._cancel_idle):
             if cancel is not None:
                 cancel()
@@ -275,7 +295,8 @@ class Connection(ClientConnection):
 
     def lost(self, *, client_lost: bool) -> None:
         for pending in self._pending:
-            self.bytes_decided(len(pending.request.body))
+            if pending.task is None or pending.task.done() or not pending.outlives:
+                self._over(pending)
         self._pending.clear()
 
 

@@ -1,9 +1,9 @@
 """Fetch: what a client reads, of many partitions in one answer.
 
 An answer waits until it has as many bytes as the client wants, until a partition has an error, or for as long as the
-client says, 30 s at most. It has whole batches, at least one, whatever their size, so that every client moves on. Each
-answer begins with another partition, so a busy one starves no other. There are no sessions of fetches: a request names
-all its partitions.
+client says, 30 s at most. A request without partitions waits for nothing: Java's consumer ends with one. An answer has
+whole batches, at least one, whatever their size, so that every client moves on. Each answer begins with another
+partition, so a busy one starves no other. There are no sessions of fetches: a request names all its partitions.
 """
 
 import asyncio
@@ -138,7 +138,7 @@ class Fetching:
 
 def _is_enough(every: list[_Asked], bytes_min: int) -> bool:
     reads = [each.reads for each in every if each.reads is not None]
-    return sum(each.ready_bytes for each in reads) >= bytes_min or any(each.is_full for each in reads)
+    return not every or sum(each.ready_bytes for each in reads) >= bytes_min or any(each.is_full for each in reads)
 
 
 def _answer(asked: _Asked, bytes_max: int, *, at_least_one: bool) -> dict[str, Any]:

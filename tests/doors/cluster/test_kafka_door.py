@@ -150,10 +150,14 @@ def test_two_doors_hold_one_client_in_turn(kafka_door: DoorProgram, new_door: Ne
 
 @pytest.mark.asyncio
 async def test_a_door_that_is_asked_to_end_answers_first(new_door: NewDoor, cluster: Cluster) -> None:
+    waits = [{"topic": "ends", "partitions": [{"partition": 0, "partition_max_bytes": 1_000}]}]
     with new_door("--kafka", "127.0.0.1:0") as door:
         async with raw_client(door.port("kafka")) as client:
+            await sign_in(client, "importer")
+            await client.ask("Metadata", 8, {"topics": [{"name": "ends"}], "allow_auto_topic_creation": True})
+        async with raw_client(door.port("kafka")) as client:
             await sign_in(client, "billing")
-            client.send("Fetch", 11, {"max_wait_ms": 30_000, "min_bytes": 1, "topics": []})
+            client.send("Fetch", 11, {"max_wait_ms": 30_000, "min_bytes": 1, "topics": waits})
             client.send("ApiVersions", 0, {})
             door.process.send_signal(signal.SIGTERM)
             assert (await client.read("Fetch", 11))[1]["error_code"] == 0

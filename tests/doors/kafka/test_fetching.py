@@ -66,6 +66,13 @@ async def test_batches_come_at_their_offsets_from_the_one_that_holds_the_offset_
         assert bytes(found["records"])[16 : len(BATCH)] == BATCH[16:]
 
 
+async def test_a_request_without_partitions_is_answered_at_once() -> None:
+    """Java's consumer sends one, to end a session of fetches, and waits for its answer before it ends itself."""
+    async with kafka_world() as world, raw_client(world.port) as client:
+        found = await client.ask("Fetch", 11, {**fetch(wait_ms=30_000), "session_epoch": -1, "topics": []})
+        assert (found["error_code"], found["session_id"], found["responses"]) == (ErrorCode.NONE, 0, [])
+
+
 async def test_a_client_that_goes_on_keeps_its_reader_and_one_that_jumps_gets_another() -> None:
     async with kafka_world() as world, raw_client(world.port) as client:
         log = world.cluster.log()

@@ -1,13 +1,17 @@
 """Produce: what is stored once, in which order, and what each client is told."""
 
+import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from struct import pack
 from typing import Any
 
 import pytest
 
+from oncelog.core.access import Caller
 from oncelog.core.errors import ProducerFenced, ServiceUnavailable, TopicNotFound
 from oncelog.core.ids import SequenceId
+from oncelog.core.names import TopicName
 from oncelog_doors.core.kafka.batch_numbers import GAP_MS, GivenIds
 from oncelog_doors.core.kafka.error_codes import ErrorCode
 from oncelog_doors.kafka.codec import Body
@@ -18,7 +22,7 @@ from tests.cluster.until import until
 from tests.core.kafka_batches import GZIP
 from tests.doors.kafka.client_batches import batch_of, numbered
 from tests.doors.kafka.fake_cluster import FakeCluster, FakeLog, FakeProducer
-from tests.doors.kafka.raw_client import DEADLINE_S, KafkaWorld, RawClient, kafka_world, raw_client
+from tests.doors.kafka.raw_client import DEADLINE_S, KafkaWorld, RawClient, kafka_world, raw_client, request
 
 pytestmark = pytest.mark.asyncio
 
@@ -348,6 +352,35 @@ async def test_a_connection_with_too_much_undecided_is_not_read_until_some_is() 
         publisher.log.take()
         assert [(await publisher.answer())[1] for _ in range(20)] == list(range(20))
         await until(lambda: publisher.world.home.budget.total == 0, DEADLINE_S)
+
+
+class SlowLookUps(FakeCluster):
+    """They wait until they are released."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.released = asyncio.Event()
+
+    async def partitions(self, topic: TopicName, caller: Caller, *, may_create: bool) -> int:
+        await self.released.wait()
+        return await super().partitions(topic, caller, may_create=may_create)
+
+
+@pytest.mark.hazard("batch-before-the-close")
+@pytest.mark.parametrize("behind", [b"", pack(">i", -1)])
+async def test_batches_without_an_answer_are_stored_although_their_client_has_left(behind: bytes) -> None:
+    """Also behind one with an answer, which ends with its client, and before bytes that no client sends. What the
+    requests take is given back."""
+    cluster = SlowLookUps()
+    async with kafka_world(cluster) as world, raw_client(world.port) as client:
+        asked = [request("Produce", 8, produce(batch_of(numbered(1)), acks=acks)) for acks in (0, -1, 0, 0)]
+        client.write(b"".join(asked) + behind)
+        await client.close()
+        await until(lambda: not world.home.connections, DEADLINE_S)
+        assert world.home.budget.total > 0
+        cluster.released.set()
+        await until(lambda: cluster.log().end == 3, DEADLINE_S)
+        await until(lambda: world.home.budget.total == 0, DEADLINE_S)
 
 
 async def test_producer_ids_are_new_or_have_a_higher_epoch() -> None:

@@ -1,4 +1,4 @@
-"""Programs with a Java client of Pulsar: Maven fetches the client, javac compiles, and a JVM runs them."""
+"""Programs with Java clients: Maven fetches the client, javac compiles, and a JVM runs them."""
 
 import os
 import shutil
@@ -17,30 +17,37 @@ KEPT = HERE.parents[3] / "build/pulsar_clients"
 _INSTALL_S = 900
 #: Of the client's log, on standard error.
 _LOG_LEVEL = "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn"
+#: Most programs run for a second: they need neither the better compiler nor another thread for the garbage.
+_SHORT_LIFE = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
+#: Lower than that of the test, which must not miss its moment.
+_NICENESS = 10
 
 
 @dataclass(frozen=True, slots=True)
 class JavaPrograms:
-    """The programs of one folder beside this file, compiled."""
+    """The programs of one folder, compiled."""
 
     classes: Path
     jars: Path
 
     @classmethod
-    def compiled(cls, folder: str, classes: Path) -> "JavaPrograms":
-        """classes: an empty directory."""
-        jars = fetched(HERE / folder / "pom.xml")
-        sources = [str(path) for path in sorted((HERE / folder).glob("*.java"))]
-        command = [program("javac"), "-d", str(classes), "-cp", f"{jars}/*", *sources]
+    def compiled(cls, pom: Path, classes: Path, sources: Path | None = None) -> "JavaPrograms":
+        """classes: an empty directory. sources: the folder of the programs, if they are not beside their pom.xml."""
+        jars = fetched(pom)
+        files = [str(path) for path in sorted((sources or pom.parent).glob("*.java"))]
+        command = [program("javac"), "-d", str(classes), "-cp", f"{jars}/*", *files]
         subprocess.run(command, check=True, timeout=_INSTALL_S)
         return cls(classes, jars)
 
-    def start(self, log: Path, name: str, *arguments: str) -> Running:
-        """The program of this class. It gets less of the processor than the test, which must not miss its moment."""
+    def command(self, name: str, *arguments: str) -> list[str]:
+        """Of the program of this class."""
         path = f"{self.classes}{os.pathsep}{self.jars}/*"
-        command = [program("java"), "-Xmx256m", _LOG_LEVEL, "-cp", path, name, *arguments]
-        running = started(log, guarded(command), environment(), log.parent)
-        os.setpriority(os.PRIO_PROCESS, running.process.pid, 10)
+        return [program("java"), "-Xmx256m", *_SHORT_LIFE, _LOG_LEVEL, "-cp", path, name, *arguments]
+
+    def start(self, log: Path, name: str, *arguments: str, stdin: int = subprocess.DEVNULL) -> Running:
+        """The program of this class."""
+        running = started(log, guarded(self.command(name, *arguments)), environment(), log.parent, stdin=stdin)
+        os.setpriority(os.PRIO_PROCESS, running.process.pid, _NICENESS)
         return running
 
 

@@ -14,7 +14,7 @@ from tests.cluster.cluster_fixture import Cluster
 from tests.cluster.conftest import client
 from tests.cluster.loads import read_all
 from tests.cluster.programs import Running, running
-from tests.doors.clients.java.java_programs import JavaPrograms
+from tests.doors.clients.java.java_programs import HERE, JavaPrograms
 
 __all__ = ["client", "cluster"]
 
@@ -36,12 +36,12 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
 
 @pytest.fixture(scope="module")
 def first_api(tmp_path_factory: pytest.TempPathFactory) -> JavaPrograms:
-    return JavaPrograms.compiled("client_1x", tmp_path_factory.mktemp("classes"))
+    return JavaPrograms.compiled(HERE / "client_1x/pom.xml", tmp_path_factory.mktemp("classes"))
 
 
 @pytest.fixture(scope="module")
 def todays_client(tmp_path_factory: pytest.TempPathFactory) -> JavaPrograms:
-    return JavaPrograms.compiled("client_4", tmp_path_factory.mktemp("classes"))
+    return JavaPrograms.compiled(HERE / "client_4/pom.xml", tmp_path_factory.mktemp("classes"))
 
 
 def lines_of(program: Running) -> list[str]:

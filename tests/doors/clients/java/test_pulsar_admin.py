@@ -14,7 +14,7 @@ from oncelog.runtime.port_claim import claim_port, port_of
 from tests.cluster.cluster_fixture import Cluster
 from tests.cluster.conftest import client
 from tests.cluster.programs import Running, running
-from tests.doors.clients.java.java_programs import JavaPrograms
+from tests.doors.clients.java.java_programs import HERE, JavaPrograms
 
 __all__ = ["client", "cluster"]
 
@@ -45,7 +45,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
 
 @pytest.fixture(scope="module")
 def admin(tmp_path_factory: pytest.TempPathFactory) -> JavaPrograms:
-    return JavaPrograms.compiled("admin_4", tmp_path_factory.mktemp("classes"))
+    return JavaPrograms.compiled(HERE / "admin_4/pom.xml", tmp_path_factory.mktemp("classes"))
 
 
 def _file_of(directory: Path, commands: Sequence[str]) -> str:
