@@ -1582,3 +1582,51 @@ class TruncateAnswer(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___TruncateAnswer: _TypeAlias = TruncateAnswer  # noqa: Y015
+
+@_typing.final
+class TrimRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TARGET_FIELD_NUMBER: _builtins.int
+    TOPIC_ID_FIELD_NUMBER: _builtins.int
+    BEFORE_INDEX_FIELD_NUMBER: _builtins.int
+    target: _builtins.str
+    topic_id: _builtins.str
+    before_index: _builtins.int
+    """The ledgers go that have only messages below it; none: below the durable end."""
+    def __init__(
+        self,
+        *,
+        target: _builtins.str = ...,
+        topic_id: _builtins.str = ...,
+        before_index: _builtins.int | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_before_index", b"_before_index", "before_index", b"before_index"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_before_index", b"_before_index", "before_index", b"before_index", "target", b"target", "topic_id", b"topic_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__before_index: _TypeAlias = _typing.Literal["before_index"]  # noqa: Y015
+    _WhichOneofArgType__before_index: _TypeAlias = _typing.Literal["_before_index", b"_before_index"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__before_index) -> _WhichOneofReturnType__before_index | None: ...
+
+Global___TrimRequest: _TypeAlias = TrimRequest  # noqa: Y015
+
+@_typing.final
+class TrimAnswer(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    FIRST_INDEX_FIELD_NUMBER: _builtins.int
+    first_index: _builtins.int
+    """Of the topic afterwards."""
+    def __init__(
+        self,
+        *,
+        first_index: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["first_index", b"first_index"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___TrimAnswer: _TypeAlias = TrimAnswer  # noqa: Y015

@@ -394,4 +394,5 @@ SAMPLE_TOPICS = unary_of(
 ASSIGN = unary_of(f"{_SERVICE}/Assign", pb.AssignRequest, pb.AssignAnswer)
 UNLOAD = unary_of(f"{_SERVICE}/Unload", pb.UnloadRequest, pb.UnloadAnswer)
 TRUNCATE = unary_of(f"{_SERVICE}/Truncate", pb.TruncateRequest, pb.TruncateAnswer)
+TRIM = unary_of(f"{_SERVICE}/Trim", pb.TrimRequest, pb.TrimAnswer)
 CACHED_ENTRIES = unary_of(f"{_SERVICE}/CachedEntries", pb.CachedEntriesRequest, pb.CachedEntriesAnswer)

@@ -113,6 +113,12 @@ class AdminService:
         runner = self._topics.runner(TopicId(request.topic_id))
         return pb.TruncateAnswer(first_index=await runner.retention.truncate())
 
+    async def trim(self, request: pb.TrimRequest) -> pb.TrimAnswer:
+        self._require(request.target)
+        runner = self._topics.runner(TopicId(request.topic_id))
+        below = request.before_index if request.HasField("before_index") else None
+        return pb.TrimAnswer(first_index=await runner.retention.trim_below(below))
+
     async def cached_entries(self, request: pb.CachedEntriesRequest) -> pb.CachedEntriesAnswer:
         """What this owner has in memory of these ids, without reading any storage node."""
         self._require(request.target)

@@ -36,6 +36,7 @@ VALUES: dict[str, object] = {
     "pulsarAcceptOtherContent": True,
     "pulsarRefuseUnverified": True,
     "pulsarAckUndecodable": True,
+    "kafkaCompact": True,
 }
 CONTENT: dict[str, object] = {
     "cluster": VALUES,
