@@ -48,7 +48,7 @@ async def describe_configs(around: Asking, asked: Body) -> Body:
         kind, name, keys = resource["resource_type"], resource["resource_name"], resource["configuration_keys"]
         found = await changes.result(lambda: _shown(around, kind, name))
         configs = [] if isinstance(found, Refused) else found
-        shown = [_described(each) for each in configs if keys is None or each.name in keys]
+        shown = [_described(each) for each in configs if not keys or each.name in keys]
         return {"resource_type": kind, "resource_name": name, "configs": shown, **outcome_of(found)}
 
     return {"results": await asyncio.gather(*map(one, asked["resources"]))}

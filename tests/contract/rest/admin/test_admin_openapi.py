@@ -198,6 +198,7 @@ async def test_every_request_is_described() -> None:
             (
                 "/verify",
                 "/end",
+                "/trim",
                 "/lease",
                 "/snapshot",
                 "/redrive",
