@@ -138,7 +138,7 @@ PARTS: tuple[Part, ...] = (
     Part(
         "simulation/new-seeds",
         (),
-        85.0,
+        60.0,
         True,
         words=_new_seeds(25, "half-day", "--processes", "1"),
         beside="simulation",
