@@ -58,4 +58,8 @@ def _has(bits: int, operation: Operation) -> bool:
 
 
 def _bits(operations: dict[Right, tuple[Operation, ...]], rights: Collection[Right]) -> int:
-    return sum(1 << each for each in {each for right in rights for each in operations[right]})
+    bits = 0
+    for right in rights:
+        for operation in operations[right]:
+            bits |= 1 << operation
+    return bits

@@ -19,8 +19,8 @@ from oncelog.core.errors import (
 from oncelog.core.names import parse_topic
 from oncelog.rpc.codecs.owner_codec import TRIM, TRUNCATE
 from oncelog.rpc.codecs.subscription_codec import CHANGE_SUBSCRIPTION, DESCRIBE_SUBSCRIPTIONS
-from oncelog.wire import owner_pb2
 from oncelog.wire import subscriptions_pb2 as pb
+from oncelog.wire import truncation_pb2
 from tests.contract.rest.admin.admin_world import FLIGHTS, Admin, serving
 
 pytestmark = pytest.mark.asyncio
@@ -62,15 +62,15 @@ class Owner:
             raise SubscriptionNotFound(f"the topic has no subscription {request.subscription}")
         return pb.DescribeSubscriptionsAnswer(statistics_json=json.dumps(known[request.subscription]))
 
-    async def truncate(self, request: owner_pb2.TruncateRequest) -> owner_pb2.TruncateAnswer:
+    async def truncate(self, request: truncation_pb2.TruncateRequest) -> truncation_pb2.TruncateAnswer:
         if self.truncation_errors:
             raise self.truncation_errors.pop()
         self.truncated.append(request.topic_id)
-        return owner_pb2.TruncateAnswer()
+        return truncation_pb2.TruncateAnswer()
 
-    async def trim(self, request: owner_pb2.TrimRequest) -> owner_pb2.TrimAnswer:
+    async def trim(self, request: truncation_pb2.TrimRequest) -> truncation_pb2.TrimAnswer:
         self.trims.append(request.before_index if request.HasField("before_index") else None)
-        return owner_pb2.TrimAnswer(first_index=40)
+        return truncation_pb2.TrimAnswer(first_index=40)
 
     @property
     def changed(self) -> list[str]:
