@@ -18,7 +18,7 @@ from aiokafka.admin.config_resource import ConfigResourceType as AioResourceType
 from aiokafka.admin.records_to_delete import RecordsToDelete
 from aiokafka.errors import BrokerResponseError
 from confluent_kafka import KafkaException, TopicPartition
-from confluent_kafka.admin import (
+from confluent_kafka.admin import (  # type: ignore[attr-defined]  # it does not declare what it exports
     AdminClient,
     AlterConfigOpType,
     ConfigEntry,

@@ -39,13 +39,13 @@ def configs(**values: str | None) -> list[Body]:
     return [{"name": name.replace("_", "."), "value": value} for name, value in values.items()]
 
 
-async def created(cluster: FakeCluster, *topics: Body, **more: Any) -> dict[str, tuple[int, str]]:
+async def created(cluster: FakeCluster, *topics: Body, **more: Any) -> dict[str, tuple[int, Any]]:
     """{name: (code, sentence)}."""
     answer = await asked(cluster, "CreateTopics", {"topics": list(topics), "timeout_ms": 30_000} | more)
     return {each["name"]: (each["error_code"], each["error_message"]) for each in answer["topics"]}
 
 
-def outcome(answer: Body, of: str) -> tuple[int, str]:
+def outcome(answer: Body, of: str) -> tuple[int, Any]:
     [one] = answer[of]
     return one["error_code"], one["error_message"]
 
@@ -148,7 +148,7 @@ async def test_a_topic_gets_more_partitions_and_never_fewer() -> None:
     cluster = FakeCluster()
     cluster.partition_counts["public/default/split"] = 3
 
-    async def grown(name: str, count: int, **more: Any) -> tuple[int, str]:
+    async def grown(name: str, count: int, **more: Any) -> tuple[int, Any]:
         body = {"topics": [{"name": name, "count": count, "assignments": None}], "timeout_ms": 30_000} | more
         return outcome(await asked(cluster, "CreatePartitions", body), "results")
 
@@ -286,7 +286,7 @@ async def test_the_broker_is_shown_and_cannot_be_altered() -> None:
     assert "cannot be altered" in sentence
 
 
-async def altered(cluster: FakeCluster, values: Mapping[str, str | None], **more: Any) -> tuple[int, str]:
+async def altered(cluster: FakeCluster, values: Mapping[str, str | None], **more: Any) -> tuple[int, Any]:
     resource = {"resource_type": TOPIC, "resource_name": "orders", "configs": configs(**values)}
     return outcome(await asked(cluster, "AlterConfigs", {"resources": [resource]} | more), "responses")
 
@@ -310,7 +310,7 @@ def step(name: str, operation: int, value: str | None) -> Body:
     return {"name": name, "config_operation": operation, "value": value}
 
 
-async def stepped(cluster: FakeCluster, *steps: Body) -> tuple[int, str]:
+async def stepped(cluster: FakeCluster, *steps: Body) -> tuple[int, Any]:
     resource = {"resource_type": TOPIC, "resource_name": "orders", "configs": list(steps)}
     return outcome(await asked(cluster, "IncrementalAlterConfigs", {"resources": [resource]}), "responses")
 

@@ -175,7 +175,10 @@ async def test_trim_is_asked_of_one_log_with_its_index(owner: Owner) -> None:
     await owner.admin.http.post(f"{FLIGHTS}/trim", json={"before_index": None})
     assert owner.trims == [42, None]
     await owner.admin.refused("POST", f"{SPLIT}/trim", 422, "invalid_argument", json={"before_index": 1})
-    for bad in ({}, {"before": 1}, {"before_index": -1}, {"before_index": "1"}, {"before_index": 2**62}, [], 3):
+    bodies: tuple[object, ...] = (
+        {}, {"before": 1}, {"before_index": -1}, {"before_index": "1"}, {"before_index": 2**62}, [], 3
+    )  # fmt: skip
+    for bad in bodies:
         await owner.admin.refused("POST", f"{FLIGHTS}/trim", 422, "invalid_argument", json=bad)
     assert owner.trims == [42, None]
 

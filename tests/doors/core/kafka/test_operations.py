@@ -20,12 +20,12 @@ def test_each_right_allows_its_operations_of_topics() -> None:
     assert operations(topic_operations([Right.CONSUME])) == {o.READ, o.DESCRIBE}
     admin = {o.CREATE, o.DELETE, o.ALTER, o.DESCRIBE, o.DESCRIBE_CONFIGS, o.ALTER_CONFIGS}
     assert operations(topic_operations([Right.ADMIN])) == admin
-    assert operations(topic_operations(Right)) == admin | {o.READ, o.WRITE}
+    assert operations(topic_operations(list(Right))) == admin | {o.READ, o.WRITE}
     assert topic_operations([]) == 0
 
 
 def test_nobody_may_alter_the_broker() -> None:
-    found = operations(cluster_operations(Right))
+    found = operations(cluster_operations(list(Right)))
     assert not found & {Operation.ALTER, Operation.ALTER_CONFIGS, Operation.DELETE}
     assert {Operation.CREATE, Operation.DESCRIBE_CONFIGS, Operation.IDEMPOTENT_WRITE} <= found
 
