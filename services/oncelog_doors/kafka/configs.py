@@ -8,7 +8,7 @@ from typing import Any
 
 from oncelog_doors.core.kafka.error_codes import ErrorCode
 from oncelog_doors.core.kafka.operations import may_describe_broker
-from oncelog_doors.core.kafka.refusals import Refused, refused_of_cluster
+from oncelog_doors.core.kafka.refusals import Refused
 from oncelog_doors.core.kafka.topic_configs import (
     AppliedConfigs,
     Config,
@@ -58,20 +58,20 @@ async def _shown(around: Asking, kind: int, name: str) -> list[Config]:
     bytes_max = around.cluster.batch_bytes_max
     if kind == _TOPIC:
         return topic_configs(await around.administration.configs(topic_of(name, around.namespace)), bytes_max)
-    _check_broker(kind, name)
-    if not may_describe_broker(await around.cluster.rights_of(around.namespace, around.caller)):
-        sentence = f"role {around.caller.role} has no right to admin in namespace {around.namespace}"
-        raise Refused(ErrorCode.CLUSTER_AUTHORIZATION_FAILED, sentence)
+    await _check_broker(around, kind, name)
     return [] if name == _ALL_BROKERS else broker_configs(NODE_ID, bytes_max)
 
 
-def _check_broker(kind: int, name: str) -> None:
-    """Raises Refused."""
+async def _check_broker(around: Asking, kind: int, name: str) -> None:
+    """Raises Refused for another resource, and for a role that may not administer."""
     if kind != _BROKER:
         sentence = f"resources of type {kind} have no configurations here: topics (2) and the broker (4) have"
         raise Refused(ErrorCode.INVALID_REQUEST, sentence)
     if name not in {str(NODE_ID), _ALL_BROKERS}:
         raise Refused(ErrorCode.INVALID_REQUEST, f"there is no broker {name[:60]!r}: the only one is {NODE_ID}")
+    if not may_describe_broker(await around.cluster.rights_of(around.namespace, around.caller)):
+        sentence = f"role {around.caller.role} has no right to admin in namespace {around.namespace}"
+        raise Refused(ErrorCode.CLUSTER_AUTHORIZATION_FAILED, sentence)
 
 
 def _described(config: Config) -> Body:
@@ -119,8 +119,7 @@ async def _altered(around: Asking, asked: Body, changes_of: Callable[[list[Body]
 
     async def one(kind: int, name: str, given: list[Body]) -> Body:
         result = await changes.result(partial(_alter, around, kind, name, given, changes_of, asked["validate_only"]))
-        refused = result if kind == _TOPIC or not isinstance(result, Refused) else refused_of_cluster(result)
-        return {"resource_type": kind, "resource_name": name, **outcome_of(refused)}
+        return {"resource_type": kind, "resource_name": name, **outcome_of(result)}
 
     return {"responses": await asyncio.gather(*(one(*key, given) for key, given in named.items()))}
 
@@ -139,7 +138,7 @@ async def _alter(
     if len({each["name"] for each in configs}) < len(configs):
         raise Refused(ErrorCode.INVALID_REQUEST, "a configuration is named twice: give each of them one value")
     if kind != _TOPIC:
-        _check_broker(kind, name)
+        await _check_broker(around, kind, name)
         sentence = "the configurations of the broker cannot be altered: they are settings of the door's process"
         raise Refused(ErrorCode.INVALID_REQUEST, sentence)
     admin, topic, wanted = around.administration, topic_of(name, around.namespace), changes_of(configs)

@@ -34,10 +34,3 @@ def refused_for(error: OncelogError) -> Refused:
     code = next(own, code_of(error))
     field = error.details.get("field") if isinstance(error, InvalidArgument) else None
     return Refused(_FIELDS.get(str(field), code), error.message)
-
-
-def refused_of_cluster(refused: Refused) -> Refused:
-    """The same, of a request about the broker."""
-    if refused.code is ErrorCode.TOPIC_AUTHORIZATION_FAILED:
-        return Refused(ErrorCode.CLUSTER_AUTHORIZATION_FAILED, refused.sentence)
-    return refused
