@@ -2,7 +2,9 @@
 
 import asyncio
 from collections.abc import Iterable, Mapping
+from functools import partial
 
+from oncelog.core.errors import TopicNotFound
 from oncelog.core.formats.epoched_ids import epoch_of, number_of
 from oncelog.core.ids import NO_SEQUENCE
 from oncelog.core.names import KAFKA, NamespaceName, TopicName
@@ -52,11 +54,23 @@ async def _sizes_of(around: Asking, wanted: list[Body]) -> list[Body]:
     sizes: dict[str, int] = {}
     for namespace, of in namespaces.items():
         sizes |= await around.administration.sizes(namespace, str(of[0]) if len(of) == 1 else None)
-    counts = await asyncio.gather(*(around.administration.partitions(each) for each in topics.values()))
-    return [
-        _measured(name, topics[name], dict.fromkeys(named[name]["partitions"]), count, sizes)
-        for name, count in zip(named, counts, strict=True)
-    ]
+    counting = Changes()
+    counts = await asyncio.gather(*(counting.result(partial(_count, around, each)) for each in topics.values()))
+    found = []
+    for name, count in zip(named, counts, strict=True):
+        if isinstance(count, Refused):
+            raise count
+        if count is not None:
+            found.append(_measured(name, topics[name], dict.fromkeys(named[name]["partitions"]), count, sizes))
+    return found
+
+
+async def _count(around: Asking, topic: TopicName) -> int | None:
+    """None: there is no such topic."""
+    try:
+        return await around.administration.partitions(topic)
+    except TopicNotFound:
+        return None
 
 
 def _measured(name: str, topic: TopicName, indexes: Iterable[int], count: int, sizes: Mapping[str, int]) -> Body:

@@ -356,7 +356,7 @@ async def test_sizes_of_partitions_are_those_of_one_directory() -> None:
     found = {each["name"]: [(p["partition_index"], p["partition_size"]) for p in each["partitions"]]
              for each in every["topics"]}  # fmt: skip
     assert found == {"orders": [(0, 700)], "split": [(0, 5), (2, 6)]}
-    topics = [{"topic": "split", "partitions": [2, 1, 9, -1]}]
+    topics = [{"topic": "split", "partitions": [2, 1, 9, -1]}, {"topic": "missing", "partitions": [0]}]
     [some] = (await asked(cluster, "DescribeLogDirs", {"topics": topics}))["results"]
     [split] = some["topics"]
     assert [(p["partition_index"], p["partition_size"]) for p in split["partitions"]] == [(2, 6)]
