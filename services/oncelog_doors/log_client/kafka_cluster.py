@@ -12,7 +12,7 @@ from oncelog.client.client import AsyncClient
 from oncelog.client.gateways import StartIndex, StartMessage, StartTime, WholeEntry, bounds_of, index_at
 from oncelog.client.producing.leases import LeaseWanted
 from oncelog.core.access import Caller, Right
-from oncelog.core.errors import ChunkedMessage, CorruptEntry, InvalidBatch, OncelogError
+from oncelog.core.errors import ChunkedMessage, CorruptEntry, InvalidBatch, OncelogError, TopicNotFound
 from oncelog.core.format_errors import MessageEncrypted
 from oncelog.core.ids import TopicId
 from oncelog.core.names import NamespaceName, TopicName
@@ -83,11 +83,18 @@ class KafkaCluster:
 
     async def bounds(self, log: TopicName, caller: Caller) -> Bounds:
         await self._allowed(log, caller)
-        return Bounds(*await bounds_of(self._client, str(log), timeout_ms=_QUESTION_MS))
+        try:
+            return Bounds(*await bounds_of(self._client, str(log), timeout_ms=_QUESTION_MS))
+        except TopicNotFound:
+            if log.partition is None:
+                raise
+            return Bounds(0, 0)  # of a topic that has this partition, which was never used
 
     async def offset_at(self, log: TopicName, caller: Caller, time_ms: int) -> FoundOffset:
         rights = await self._allowed(log, caller)
         end = (await self.bounds(log, caller)).end
+        if end == 0:
+            return NO_OFFSET
         place = StartTime(time_ms)
         first = await index_at(self._client, str(log), place, timeout_ms=_QUESTION_MS)
         if first >= end:
@@ -103,7 +110,9 @@ class KafkaCluster:
         rights = await self._allowed(log, caller)
         windows = self._cluster.windows
         window_bytes = windows.opened()
-        reader = await open_at(self._client, rights, StartIndex(offset), window_bytes, windows, create=False)
+        # A partition is created by its first use, and a consumer may wait for its first message.
+        create = log.partition is not None
+        reader = await open_at(self._client, rights, StartIndex(offset), window_bytes, windows, create=create)
         return KafkaReader(reader, window_bytes)
 
     # --- producers ----------------------------------------------------------------------------------------------------

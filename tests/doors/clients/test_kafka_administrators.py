@@ -1,15 +1,20 @@
 """Administrators by client libraries of Kafka at a door: the life of a topic, and what is refused."""
 
+import asyncio
 from collections.abc import Iterator
+from typing import Any
 
 import httpx
 import pytest
+from confluent_kafka import Consumer, Producer, TopicPartition
 
 from oncelog.runtime.port_claim import claim_port, port_of
 from oncelog_doors.core.kafka.error_codes import ErrorCode
 from tests.cluster.cluster_fixture import Cluster
+from tests.cluster.until import until_sync
 from tests.doors.clients.kafka_administrators import ADMINISTRATORS, Administrator
 from tests.doors.clients.kafka_programs import NO_OPTIONS, PUBLISHERS, READERS, Message
+from tests.doors.kafka.raw_client import raw_client
 
 MESSAGES = [Message(b"value %d" % number) for number in range(50)]
 #: What is asked of a topic, as REST has it.
@@ -82,6 +87,42 @@ def test_a_topic_of_kafka_connect(administrator: Administrator, topic: str) -> N
     found = administrator.configs(topic)
     assert (found["cleanup.policy"], found["retention.ms"]) in {("compact", "-1"), ("delete", "60000")}
     assert administrator.delete(topic) == 0
+
+
+def test_a_partition_that_was_never_used_is_empty_and_can_be_waited_for(servers: str) -> None:
+    """A console asks for the offsets of all partitions. Java's client repeats that while one of them fails."""
+    administrator = ADMINISTRATORS["confluent-kafka"](servers)
+    assert administrator.create("unused", 3) == 0
+    consumer = Consumer({"bootstrap.servers": servers, "group.id": "unused", "enable.auto.commit": False})
+    try:
+        for partition in range(3):
+            assert consumer.get_watermark_offsets(TopicPartition("unused", partition), timeout=60) == (0, 0)
+        [later] = consumer.offsets_for_times([TopicPartition("unused", 2, 1_000)], timeout=60)
+        assert later.offset == -1
+        assert asyncio.run(fetched(servers, "unused", 1)) == 0
+        consumer.assign([TopicPartition("unused", 1, 0)])
+        producer = Producer({"bootstrap.servers": servers})
+        producer.produce("unused", b"first", partition=1)
+        assert producer.flush(60) == 0
+        messages: list[Any] = []
+        until_sync(lambda: bool(messages.append(consumer.poll(0.5)) or value_of(messages[-1])), 60)
+        assert value_of(messages[-1]) == b"first"
+    finally:
+        consumer.close()
+    assert administrator.delete("unused") == 0
+
+
+async def fetched(servers: str, topic: str, partition: int) -> int:
+    """The error code of a Fetch."""
+    part = {"partition": partition, "fetch_offset": 0, "partition_max_bytes": 1_000}
+    body = {"max_wait_ms": 100, "min_bytes": 1, "topics": [{"topic": topic, "partitions": [part]}]}
+    async with raw_client(int(servers.rpartition(":")[2])) as client:
+        answer = await client.ask("Fetch", 11, body)
+    return int(answer["responses"][0]["partitions"][0]["error_code"]) if answer["responses"] else 0
+
+
+def value_of(message: Any) -> bytes | None:
+    return None if message is None or message.error() is not None else message.value()
 
 
 def test_what_cannot_be_done_is_refused(administrator: Administrator, topic: str) -> None:
