@@ -81,6 +81,7 @@ class DoorProcess:
             cluster = self._cluster(
                 client, security, batch_bytes_max=settings.message_bytes_max, readers_bytes=bytes_max
             )
+            rest = ForwardedRest(await stack.enter_async_context(_client(settings, own_token=False)))
             admissions = Admissions(AdmissionLimits(connections_within(settings.door_connections_max)))
             doors: list[Listener] = []
             serving: dict[str, str] = {}
@@ -90,9 +91,10 @@ class DoorProcess:
                 doors.append(Listener(home, partial(PulsarConnection, home)))
                 stack.push_async_callback(doors[-1].close)
                 serving |= await _listen(doors[-1], "pulsar", settings, security)
-                serving |= await _serve_rest(stack, settings, security, cluster, serving)
+                serving |= await _serve_rest(stack, settings, security, rest, cluster, serving)
             if settings.kafka_address or settings.kafka_tls_address:
-                kafka = _kafka_home(settings, cluster, cluster_id, admissions)
+                namespace = parse_namespace(settings.kafka_namespace_name)
+                kafka = _kafka_home(settings, KafkaCluster(cluster, rest, cluster_id, namespace), admissions)
                 observe_kafka(telemetry, kafka)
                 doors.append(Listener(kafka, partial(KafkaConnection, kafka)))
                 stack.push_async_callback(doors[-1].close)
@@ -159,14 +161,13 @@ def _pulsar_home(settings: DoorSettings, cluster: SdkCluster, sends: type[Sends]
     )
 
 
-def _kafka_home(settings: DoorSettings, cluster: SdkCluster, cluster_id: str, admissions: Admissions) -> KafkaHome:
-    namespace = parse_namespace(settings.kafka_namespace_name)
+def _kafka_home(settings: DoorSettings, cluster: KafkaCluster, admissions: Admissions) -> KafkaHome:
     address = settings.kafka_advertised_address
     advertised = Address(*_host_and_port(address)) if address else None
     return KafkaHome(
-        KafkaCluster(cluster, cluster_id, namespace),
+        cluster,
         LoopTimers(),
-        namespace=namespace,
+        namespace=parse_namespace(settings.kafka_namespace_name),
         advertised=advertised,
         admissions=admissions,
         request_bytes_max=settings.kafka_request_bytes_max,
@@ -202,7 +203,12 @@ def _host_and_port(address: str) -> tuple[str, int]:
 
 
 async def _serve_rest(
-    stack: AsyncExitStack, settings: DoorSettings, security: Security, cluster: SdkCluster, serving: Mapping[str, str]
+    stack: AsyncExitStack,
+    settings: DoorSettings,
+    security: Security,
+    forwarded: ForwardedRest,
+    cluster: SdkCluster,
+    serving: Mapping[str, str],
 ) -> dict[str, str]:
     """{scheme: host:port}, if it is wanted. stack: ends it. cluster: the log. serving: what clients with Pulsar's
     protocol connect to. Raises InvalidArgument."""
@@ -216,7 +222,7 @@ async def _serve_rest(
     from oncelog_doors.rest.listener import RestListener, new_app
 
     app = new_app(
-        ForwardedRest(await stack.enter_async_context(_client(settings, own_token=False))),
+        forwarded,
         cluster,
         version=f"Oncelog-{version('oncelog')}",
         pulsar_ports={scheme: _host_and_port(address)[1] for scheme, address in serving.items()},

@@ -39,6 +39,22 @@ KAFKA_HAZARDS = {
         "that is sent again is refused as out of order, although it is stored.",
         "A door has no window. A batch that was taken stays until the log has decided, and a repetition joins it.",
     ),
+    "compact-refused": Hazard(
+        "K30. Kafka Connect creates its topics with cleanup.policy=compact, three replicas, and looks whether exactly "
+        "this policy is shown. If it is refused, or shown as delete, no worker starts. If a retention deletes from "
+        "such a topic, its configurations are lost.",
+        "compact is stored and shown, any replication factor is taken, and a topic with compact alone keeps all.",
+    ),
+    "operations-not-told": Hazard(
+        "A console asks with Metadata what it may do, and does not start without an answer.",
+        "Metadata answers with the operations of the client's role, of topics and of the cluster.",
+    ),
+    "trimmed-too-far": Hazard(
+        "DeleteRecords names an offset in the middle of a ledger, or the end while messages are being stored. Messages "
+        "at or above the offset are deleted, too: lost.",
+        "Only ledgers go that have no message at or above the offset. The end is that of the time of the request. An "
+        "owner or a service of an earlier version has no such call, and takes none for a truncation.",
+    ),
     "lost-first-batch": Hazard(
         "K2. The first batch of a client is refused, or its topic was not there yet. The second one comes, and nothing "
         "is known of its producer: Kafka takes it. The first one is then a duplicate, and is lost.",

@@ -17,6 +17,8 @@ DEFAULT_NAMESPACE = "default"
 PART_CHARACTERS_MAX = 255
 PRODUCER_CHARACTERS_MAX = 255
 PRODUCER_BYTES_MAX = 1000
+#: Each client gets the whole list of a topic's partitions, and they are deleted together.
+PARTITIONS_MAX = 1_000
 IDEMPOTENCY_KEY_MAX = 255
 #: At most nine digits, so a partition number always fits 31 bits.
 _PARTITION = re.compile(r"(.+)-partition-(0|[1-9][0-9]{0,8})", re.ASCII)

@@ -375,6 +375,7 @@ class Owner:
         server.unary(owner_codec.ASSIGN, admin.assign)
         server.unary(owner_codec.UNLOAD, admin.unload)
         server.unary(owner_codec.TRUNCATE, admin.truncate)
+        server.unary(owner_codec.TRIM, admin.trim)
         server.unary(owner_codec.CACHED_ENTRIES, admin.cached_entries)
         serve_events(server, self.metrics.events)
 

@@ -5,6 +5,7 @@ from typing import NamedTuple, Protocol
 from oncelog.core.access import Caller
 from oncelog.core.names import NamespaceName, TopicName
 from oncelog_doors.core.kafka.topic_names import partition_of, topic_of
+from oncelog_doors.kafka.administration_ports import AdministrationPort
 from oncelog_doors.kafka.ports import ClusterPort
 
 #: Look-ups of one request at a time.
@@ -22,6 +23,10 @@ class Asking(Protocol):
     caller: Caller
     cluster: ClusterPort
     namespace: NamespaceName
+
+    @property
+    def administration(self) -> AdministrationPort:
+        """The cluster, with the rights of the client's own token."""
 
     @property
     def broker(self) -> Address:

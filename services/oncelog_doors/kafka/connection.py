@@ -27,6 +27,8 @@ from oncelog_doors.connections.ports import ProvedCaller
 from oncelog_doors.connections.received import Buffer
 from oncelog_doors.core.kafka.error_codes import ErrorCode
 from oncelog_doors.core.kafka.sasl import MECHANISMS, credentials_of
+from oncelog_doors.kafka.administration import ADMINISTRATION
+from oncelog_doors.kafka.administration_ports import AdministrationPort
 from oncelog_doors.kafka.asking import Address
 from oncelog_doors.kafka.codec import Body, read_request
 from oncelog_doors.kafka.fetching import Fetching
@@ -74,6 +76,8 @@ class Connection(ClientConnection):
         self.cluster = home.cluster
         self.namespace: NamespaceName = home.namespace
         self.caller: Caller = UNCHECKED
+        #: of the client; None: it needs none
+        self._token: str | None = None
         self._reader = RequestReader()
         self._pending: deque[_Pending] = deque()
         self._fetching = Fetching(self, self.tasks, self.timers)
@@ -99,6 +103,10 @@ class Connection(ClientConnection):
         host, port = self._transport.get_extra_info("sockname")[:2]
         advertised = self.home.advertised
         return Address(str(host), int(port)) if advertised is None or self.address in _LOOPBACK else advertised
+
+    @property
+    def administration(self) -> AdministrationPort:
+        return self.cluster.administration(self._token)
 
     # --- requests -----------------------------------------------------------------------------------------------------
 
@@ -163,6 +171,8 @@ class Connection(ClientConnection):
             case "SaslAuthenticate":
                 self.hold("token")
                 return self._authenticate(bytes(body["auth_bytes"]))
+            case api if api in ADMINISTRATION:
+                return ADMINISTRATION[api](self, body)
             case _:
                 raise InvalidArgument(f"a client sent {request.api}, which is not offered", field="api_key")
 
@@ -240,7 +250,7 @@ class Connection(ClientConnection):
             if error.retriable:  # clients take every answer but success as final
                 raise
             return self._refuse(str(error))
-        self.namespace = credentials.namespace or self.home.namespace
+        self.namespace, self._token = credentials.namespace or self.home.namespace, credentials.token
         self._reader.bytes_max = self.home.request_bytes_max
         self.release("token")
         return {"session_lifetime_ms": proved.ends_in_ms or 0}

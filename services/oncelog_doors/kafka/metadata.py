@@ -9,6 +9,7 @@ from collections.abc import Sequence
 
 from oncelog.core.errors import OncelogError, PermissionDenied
 from oncelog_doors.core.kafka.error_codes import ErrorCode, code_of
+from oncelog_doors.core.kafka.operations import cluster_operations, topic_operations
 from oncelog_doors.core.kafka.topic_names import topic_of
 from oncelog_doors.core.shared.named_topics import is_own
 from oncelog_doors.kafka.asking import LOOKUPS_AT_ONCE, Asking
@@ -27,13 +28,27 @@ async def metadata(around: Asking, version: int, asked: Body) -> Body:
     else:
         may_create = asked.get("allow_auto_topic_creation", True)
         topics = await _some(around, [each["name"] for each in wanted], may_create)
+    if asked.get("include_topic_authorized_operations"):
+        await _add_operations(around, topics)
     broker = around.broker
-    return {
+    answer = {
         "brokers": [{"node_id": NODE_ID, "host": broker.host, "port": broker.port}],
         "cluster_id": around.cluster.cluster_id,
         "controller_id": NODE_ID,
         "topics": topics,
     }
+    if asked.get("include_cluster_authorized_operations"):
+        rights = await around.cluster.rights_of(around.namespace, around.caller)
+        answer["cluster_authorized_operations"] = cluster_operations(rights)
+    return answer
+
+
+async def _add_operations(around: Asking, topics: Sequence[Body]) -> None:
+    """To the topics that were found: what the client may do with them. Raises OncelogError."""
+    found = [(each, topic_of(each["name"], around.namespace).namespace_name) for each in topics if "partitions" in each]
+    rights = {name: await around.cluster.rights_of(name, around.caller) for name in dict.fromkeys(n for _, n in found)}
+    for topic, namespace in found:
+        topic["topic_authorized_operations"] = topic_operations(rights[namespace])
 
 
 async def _all(around: Asking) -> list[Body]:

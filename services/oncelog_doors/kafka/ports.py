@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
-from oncelog.core.access import Caller
+from oncelog.core.access import Caller, Right
 from oncelog.core.errors import OncelogError
 from oncelog.core.ids import Position, SequenceId, TopicId
 from oncelog.core.names import NamespaceName, TopicName
@@ -14,6 +14,7 @@ from oncelog_doors.core.kafka.batch_checks import CheckedBatch
 from oncelog_doors.core.kafka.batch_numbers import GivenIds
 from oncelog_doors.core.kafka.error_codes import ErrorCode
 from oncelog_doors.core.shared.named_topics import NamedTopic
+from oncelog_doors.kafka.administration_ports import AdministrationPort
 
 
 class Bounds(NamedTuple):
@@ -135,6 +136,12 @@ class ClusterPort(Protocol):
 
     async def caller_of(self, token: str, address: str) -> ProvedCaller:
         """Raises Unauthenticated for an invalid token, and a Retriable error if it cannot be checked now."""
+
+    def administration(self, token: str | None) -> AdministrationPort:
+        """For the client with this token; None: it has none, because none is needed."""
+
+    async def rights_of(self, namespace: NamespaceName, caller: Caller) -> frozenset[Right]:
+        """Those that the caller has there."""
 
     async def partitions(self, topic: TopicName, caller: Caller, *, may_create: bool) -> int:
         """0: the topic is not partitioned. A topic that is created can be used when this returns."""

@@ -11,8 +11,8 @@ from crc32c import crc32c
 from oncelog.client.client import AsyncClient
 from oncelog.client.gateways import StartIndex, StartMessage, StartTime, WholeEntry, bounds_of, index_at
 from oncelog.client.producing.leases import LeaseWanted
-from oncelog.core.access import Caller
-from oncelog.core.errors import ChunkedMessage, CorruptEntry, InvalidBatch, OncelogError
+from oncelog.core.access import Caller, Right
+from oncelog.core.errors import ChunkedMessage, CorruptEntry, InvalidBatch, OncelogError, TopicNotFound
 from oncelog.core.format_errors import MessageEncrypted
 from oncelog.core.ids import TopicId
 from oncelog.core.names import NamespaceName, TopicName
@@ -21,6 +21,8 @@ from oncelog_doors.core.kafka.producer_ids import is_ours, producer_id_of
 from oncelog_doors.core.kafka.stored_entries import first_at, goes_out_as_it_came, records_of
 from oncelog_doors.core.shared.named_topics import OWN_PREFIX, NamedTopic
 from oncelog_doors.kafka.ports import NO_OFFSET, Bounds, FoundOffset, ReadBatch, StoredPlace
+from oncelog_doors.log_client.forwarded_rest import ForwardedRest
+from oncelog_doors.log_client.kafka_administration import KafkaAdministration
 from oncelog_doors.log_client.kafka_producer import KafkaProducer, open_kafka_producer
 from oncelog_doors.log_client.log_reader import LogReader, open_at
 from oncelog_doors.log_client.rights import Rights
@@ -34,6 +36,8 @@ _RIGHTS_AGE_S = 5.0
 _LOOKED_AT_MAX = 1_000
 
 
+#: Any right of a role shows it the topics of the namespace: its administrators look at them, too.
+_SEES = tuple(Right)
 #: A topic without messages, of the doors.
 _LEASES = f"{OWN_PREFIX}kafka_producers"
 #: The shortest life of a lease.
@@ -41,11 +45,11 @@ _LEASE_S = 10.0
 
 
 class KafkaCluster:
-    """cluster: of all doors of this process."""
+    """cluster: of all doors of this process. rest: for what clients do with the rights of their own tokens."""
 
-    def __init__(self, cluster: SdkCluster, cluster_id: str, namespace: NamespaceName) -> None:
+    def __init__(self, cluster: SdkCluster, rest: ForwardedRest, cluster_id: str, namespace: NamespaceName) -> None:
         """namespace: has the topic by whose leases producer ids are given."""
-        self._cluster = cluster
+        self._cluster, self._rest = cluster, rest
         self.cluster_id = cluster_id
         self._leases = TopicName(namespace.tenant, namespace.namespace, _LEASES)
 
@@ -61,10 +65,16 @@ class KafkaCluster:
         return await self._cluster.caller_of(token, address)
 
     async def partitions(self, topic: TopicName, caller: Caller, *, may_create: bool) -> int:
-        return await self._cluster.partitions(topic, caller, may_create=may_create)
+        return await self._cluster.partitions(topic, caller, may_create=may_create, sees=_SEES)
 
     async def topics_of(self, namespace: NamespaceName, caller: Caller) -> Sequence[NamedTopic]:
-        return await self._cluster.topics_of(namespace, caller)
+        return await self._cluster.topics_of(namespace, caller, _SEES)
+
+    async def rights_of(self, namespace: NamespaceName, caller: Caller) -> frozenset[Right]:
+        return await self._cluster.rights_of(namespace, caller)
+
+    def administration(self, token: str | None) -> KafkaAdministration:
+        return KafkaAdministration(self._rest, token)
 
     async def _allowed(self, log: TopicName, caller: Caller) -> Rights:
         rights = self._cluster.rights(caller, log)
@@ -73,11 +83,18 @@ class KafkaCluster:
 
     async def bounds(self, log: TopicName, caller: Caller) -> Bounds:
         await self._allowed(log, caller)
-        return Bounds(*await bounds_of(self._client, str(log), timeout_ms=_QUESTION_MS))
+        try:
+            return Bounds(*await bounds_of(self._client, str(log), timeout_ms=_QUESTION_MS))
+        except TopicNotFound:
+            if log.partition is None:
+                raise
+            return Bounds(0, 0)  # of a topic that has this partition, which was never used
 
     async def offset_at(self, log: TopicName, caller: Caller, time_ms: int) -> FoundOffset:
         rights = await self._allowed(log, caller)
         end = (await self.bounds(log, caller)).end
+        if end == 0:
+            return NO_OFFSET
         place = StartTime(time_ms)
         first = await index_at(self._client, str(log), place, timeout_ms=_QUESTION_MS)
         if first >= end:
@@ -93,7 +110,9 @@ class KafkaCluster:
         rights = await self._allowed(log, caller)
         windows = self._cluster.windows
         window_bytes = windows.opened()
-        reader = await open_at(self._client, rights, StartIndex(offset), window_bytes, windows, create=False)
+        # A partition is created by its first use, and a consumer may wait for its first message.
+        create = log.partition is not None
+        reader = await open_at(self._client, rights, StartIndex(offset), window_bytes, windows, create=create)
         return KafkaReader(reader, window_bytes)
 
     # --- producers ----------------------------------------------------------------------------------------------------

@@ -26,7 +26,7 @@ from oncelog_doors.connections.ports import ProvedCaller
 from oncelog_doors.core.pulsar.message_ids import Start
 from oncelog_doors.core.pulsar.openings import NO_TOKEN
 from oncelog_doors.core.pulsar.subscribing import Subscription
-from oncelog_doors.core.shared.lookup_rights import may_create, require_creation
+from oncelog_doors.core.shared.lookup_rights import USERS, may_create, require_creation
 from oncelog_doors.core.shared.named_topics import NamedTopic
 from oncelog_doors.core.shared.reading_rights import require_right
 from oncelog_doors.core.shared.window_shares import WindowShares
@@ -98,10 +98,12 @@ class SdkCluster:
         ends_in_ms = None if expires_s is None else max(0, int((expires_s - time.time()) * 1000))
         return ProvedCaller(replace(caller, address=address), ends_in_ms)
 
-    async def partitions(self, topic: TopicName, caller: Caller, *, may_create: bool) -> int:
-        """As the log does for a client of its own: any of the rights to produce and to consume shows the topic, the
-        first one creates it."""
-        creates = may_create if caller.superuser else await self._may_create(topic, caller, wanted=may_create)
+    async def partitions(
+        self, topic: TopicName, caller: Caller, *, may_create: bool, sees: Sequence[Right] = USERS
+    ) -> int:
+        """As the log does for a client of its own: any of the rights `sees` shows the topic, that to produce creates
+        it."""
+        creates = may_create if caller.superuser else await self._may_create(topic, caller, may_create, sees)
         lookup = network_of(self._client).lookup
         try:
             if not creates:
@@ -117,17 +119,27 @@ class SdkCluster:
             raise
         return 0
 
-    async def _may_create(self, topic: TopicName, caller: Caller, *, wanted: bool) -> bool:
-        return may_create(caller, await self._ask_for_grants(str(topic.namespace_name)), topic, wanted=wanted)
+    async def _may_create(self, topic: TopicName, caller: Caller, wanted: bool, sees: Sequence[Right]) -> bool:
+        grants = await self._ask_for_grants(str(topic.namespace_name))
+        return may_create(caller, grants, topic, wanted=wanted, sees=sees)
+
+    async def rights_of(self, namespace: NamespaceName, caller: Caller) -> frozenset[Right]:
+        if caller.superuser:
+            return frozenset(Right)
+        granted = (await self._ask_for_grants(str(namespace))).get(caller.role, ())
+        return frozenset(each for each in Right if each in granted)
 
     async def _ask_for_grants(self, namespace: str) -> Grants:
         path = f"/admin/v2/namespaces/{namespace}/permissions"
         grants: Grants = await rest(self._client, "GET", path, timeout_ms=_RIGHTS_TIMEOUT_MS)
         return grants
 
-    async def topics_of(self, namespace: NamespaceName, caller: Caller) -> Sequence[NamedTopic]:
+    async def topics_of(
+        self, namespace: NamespaceName, caller: Caller, sees: Sequence[Right] = (Right.CONSUME,)
+    ) -> Sequence[NamedTopic]:
+        """sees: any of these rights shows the topics."""
         if not caller.superuser:
-            require_right(caller, await self._grants.of(str(namespace)), namespace, Right.CONSUME)
+            require_right(caller, await self._grants.of(str(namespace)), namespace, *sees)
         return await self._lists.of(str(namespace))
 
     async def _ask_for_topics(self, namespace: str) -> Sequence[NamedTopic]:

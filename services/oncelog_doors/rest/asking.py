@@ -11,10 +11,10 @@ from fastapi import Depends, Request
 
 from oncelog.core.errors import OncelogError
 from oncelog_doors.core.rest.refusals import Refused, refused_by, refused_for
+from oncelog_doors.rest.json_calls import JsonCalls
 from oncelog_doors.rest.ports import RestPort
 
 ResultT = TypeVar("ResultT")
-_JSON = {"content-type": "application/json"}
 #: Attempts to change a value that others change, too.
 _CHANGES_MAX = 5
 _OTHER_VALUE = 412
@@ -34,7 +34,7 @@ class Asking:
     """Of one request."""
 
     def __init__(self, cluster: RestPort, authorization: str | None) -> None:
-        self._cluster, self._authorization = cluster, authorization
+        self._calls = JsonCalls(cluster, authorization)
 
     async def get(self, path: str, **query: str | int) -> Any:
         """The answer as JSON. Raises Refused."""
@@ -63,20 +63,13 @@ class Asking:
                 return
 
     async def _ask(self, method: str, target: str, body: Any = None, headers: Mapping[str, str] = {}) -> Tagged:
-        data = b"" if body is None else json.dumps(body).encode()
         try:
-            answer = await self._cluster.ask(
-                method, target, data, headers={**_JSON, **headers}, authorization=self._authorization
-            )
+            answer = await self._calls.ask(method, target, body, headers)
         except OncelogError as error:
             raise refused_for(error) from error
-        try:
-            value = json.loads(answer.body) if answer.body else None
-        except ValueError:
-            value = None
-        if answer.status >= 300:
-            raise refused_by(answer.status, value)
-        return Tagged(value, answer.headers.get("etag", ""))
+        if answer.failed:
+            raise refused_by(answer.status, answer.value)
+        return Tagged(answer.value, answer.tag)
 
 
 @contextmanager

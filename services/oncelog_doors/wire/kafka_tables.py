@@ -105,6 +105,37 @@ REQUESTS: dict[str, Message] = {
         F("client_software_name", "string", False, 3, 32767, 32767, "", -1, 32767),
         F("client_software_version", "string", False, 3, 32767, 32767, "", -1, 32767),
     )),
+    "CreateTopics": M(19, 5, (
+        F("topics", (
+            F("name", "string", False, 0, 32767, 32767, "", -1, 32767),
+            F("num_partitions", "int32", False, 0, 32767, 32767, "", -1, 32767),
+            F("replication_factor", "int16", False, 0, 32767, 32767, "", -1, 32767),
+            F("assignments", (
+                F("partition_index", "int32", False, 0, 32767, 32767, "", -1, 32767),
+                F("broker_ids", "int32", True, 0, 32767, 32767, "", -1, 32767),
+            ), True, 0, 32767, 32767, "", -1, 32767),
+            F("configs", (
+                F("name", "string", False, 0, 32767, 32767, "", -1, 32767),
+                F("value", "string", False, 0, 32767, 0, "", -1, 32767),
+            ), True, 0, 32767, 32767, "", -1, 32767),
+        ), True, 0, 32767, 32767, "", -1, 32767),
+        F("timeout_ms", "int32", False, 0, 32767, 32767, "60000", -1, 32767),
+        F("validate_only", "bool", False, 1, 32767, 32767, "false", -1, 32767),
+    )),
+    "DeleteTopics": M(20, 4, (
+        F("topic_names", "string", True, 0, 5, 32767, "", -1, 32767),
+        F("timeout_ms", "int32", False, 0, 32767, 32767, "", -1, 32767),
+    )),
+    "DeleteRecords": M(21, 2, (
+        F("topics", (
+            F("name", "string", False, 0, 32767, 32767, "", -1, 32767),
+            F("partitions", (
+                F("partition_index", "int32", False, 0, 32767, 32767, "", -1, 32767),
+                F("offset", "int64", False, 0, 32767, 32767, "", -1, 32767),
+            ), True, 0, 32767, 32767, "", -1, 32767),
+        ), True, 0, 32767, 32767, "", -1, 32767),
+        F("timeout_ms", "int32", False, 0, 32767, 32767, "", -1, 32767),
+    )),
     "InitProducerId": M(22, 2, (
         F("transactional_id", "string", False, 0, 32767, 0, "", -1, 32767),
         F("transaction_timeout_ms", "int32", False, 0, 32767, 32767, "", -1, 32767),
@@ -120,8 +151,63 @@ REQUESTS: dict[str, Message] = {
         F("operation", "int8", False, 0, 32767, 32767, "", -1, 32767),
         F("permission_type", "int8", False, 0, 32767, 32767, "", -1, 32767),
     )),
+    "DescribeConfigs": M(32, 4, (
+        F("resources", (
+            F("resource_type", "int8", False, 0, 32767, 32767, "", -1, 32767),
+            F("resource_name", "string", False, 0, 32767, 32767, "", -1, 32767),
+            F("configuration_keys", "string", True, 0, 32767, 0, "", -1, 32767),
+        ), True, 0, 32767, 32767, "", -1, 32767),
+        F("include_synonyms", "bool", False, 1, 32767, 32767, "false", -1, 32767),
+        F("include_documentation", "bool", False, 3, 32767, 32767, "false", -1, 32767),
+    )),
+    "AlterConfigs": M(33, 2, (
+        F("resources", (
+            F("resource_type", "int8", False, 0, 32767, 32767, "", -1, 32767),
+            F("resource_name", "string", False, 0, 32767, 32767, "", -1, 32767),
+            F("configs", (
+                F("name", "string", False, 0, 32767, 32767, "", -1, 32767),
+                F("value", "string", False, 0, 32767, 0, "", -1, 32767),
+            ), True, 0, 32767, 32767, "", -1, 32767),
+        ), True, 0, 32767, 32767, "", -1, 32767),
+        F("validate_only", "bool", False, 0, 32767, 32767, "", -1, 32767),
+    )),
+    "DescribeLogDirs": M(35, 2, (
+        F("topics", (
+            F("topic", "string", False, 0, 32767, 32767, "", -1, 32767),
+            F("partitions", "int32", True, 0, 32767, 32767, "", -1, 32767),
+        ), True, 0, 32767, 0, "", -1, 32767),
+    )),
     "SaslAuthenticate": M(36, 2, (
         F("auth_bytes", "bytes", False, 0, 32767, 32767, "", -1, 32767),
+    )),
+    "CreatePartitions": M(37, 2, (
+        F("topics", (
+            F("name", "string", False, 0, 32767, 32767, "", -1, 32767),
+            F("count", "int32", False, 0, 32767, 32767, "", -1, 32767),
+            F("assignments", (
+                F("broker_ids", "int32", True, 0, 32767, 32767, "", -1, 32767),
+            ), True, 0, 32767, 0, "", -1, 32767),
+        ), True, 0, 32767, 32767, "", -1, 32767),
+        F("timeout_ms", "int32", False, 0, 32767, 32767, "", -1, 32767),
+        F("validate_only", "bool", False, 0, 32767, 32767, "", -1, 32767),
+    )),
+    "IncrementalAlterConfigs": M(44, 1, (
+        F("resources", (
+            F("resource_type", "int8", False, 0, 32767, 32767, "", -1, 32767),
+            F("resource_name", "string", False, 0, 32767, 32767, "", -1, 32767),
+            F("configs", (
+                F("name", "string", False, 0, 32767, 32767, "", -1, 32767),
+                F("config_operation", "int8", False, 0, 32767, 32767, "", -1, 32767),
+                F("value", "string", False, 0, 32767, 0, "", -1, 32767),
+            ), True, 0, 32767, 32767, "", -1, 32767),
+        ), True, 0, 32767, 32767, "", -1, 32767),
+        F("validate_only", "bool", False, 0, 32767, 32767, "", -1, 32767),
+    )),
+    "DescribeProducers": M(61, 0, (
+        F("topics", (
+            F("name", "string", False, 0, 32767, 32767, "", -1, 32767),
+            F("partition_indexes", "int32", True, 0, 32767, 32767, "", -1, 32767),
+        ), True, 0, 32767, 32767, "", -1, 32767),
     )),
 }
 RESPONSES: dict[str, Message] = {
@@ -238,6 +324,32 @@ RESPONSES: dict[str, Message] = {
         ), True, 3, 32767, 32767, "", 2, 3),
         F("zk_migration_ready", "bool", False, 3, 32767, 32767, "false", 3, 3),
     )),
+    "CreateTopics": M(19, 5, (
+        F("throttle_time_ms", "int32", False, 2, 32767, 32767, "", -1, 32767),
+        F("topics", (
+            F("name", "string", False, 0, 32767, 32767, "", -1, 32767),
+            F("error_code", "int16", False, 0, 32767, 32767, "", -1, 32767),
+            F("error_message", "string", False, 1, 32767, 0, "", -1, 32767),
+        ), True, 0, 32767, 32767, "", -1, 32767),
+    )),
+    "DeleteTopics": M(20, 4, (
+        F("throttle_time_ms", "int32", False, 1, 32767, 32767, "", -1, 32767),
+        F("responses", (
+            F("name", "string", False, 0, 32767, 6, "", -1, 32767),
+            F("error_code", "int16", False, 0, 32767, 32767, "", -1, 32767),
+        ), True, 0, 32767, 32767, "", -1, 32767),
+    )),
+    "DeleteRecords": M(21, 2, (
+        F("throttle_time_ms", "int32", False, 0, 32767, 32767, "", -1, 32767),
+        F("topics", (
+            F("name", "string", False, 0, 32767, 32767, "", -1, 32767),
+            F("partitions", (
+                F("partition_index", "int32", False, 0, 32767, 32767, "", -1, 32767),
+                F("low_watermark", "int64", False, 0, 32767, 32767, "", -1, 32767),
+                F("error_code", "int16", False, 0, 32767, 32767, "", -1, 32767),
+            ), True, 0, 32767, 32767, "", -1, 32767),
+        ), True, 0, 32767, 32767, "", -1, 32767),
+    )),
     "InitProducerId": M(22, 2, (
         F("throttle_time_ms", "int32", False, 0, 32767, 32767, "", -1, 32767),
         F("error_code", "int16", False, 0, 32767, 32767, "", -1, 32767),
@@ -260,10 +372,95 @@ RESPONSES: dict[str, Message] = {
             ), True, 0, 32767, 32767, "", -1, 32767),
         ), True, 0, 32767, 32767, "", -1, 32767),
     )),
+    "DescribeConfigs": M(32, 4, (
+        F("throttle_time_ms", "int32", False, 0, 32767, 32767, "", -1, 32767),
+        F("results", (
+            F("error_code", "int16", False, 0, 32767, 32767, "", -1, 32767),
+            F("error_message", "string", False, 0, 32767, 0, "", -1, 32767),
+            F("resource_type", "int8", False, 0, 32767, 32767, "", -1, 32767),
+            F("resource_name", "string", False, 0, 32767, 32767, "", -1, 32767),
+            F("configs", (
+                F("name", "string", False, 0, 32767, 32767, "", -1, 32767),
+                F("value", "string", False, 0, 32767, 0, "", -1, 32767),
+                F("read_only", "bool", False, 0, 32767, 32767, "", -1, 32767),
+                F("config_source", "int8", False, 1, 32767, 32767, "-1", -1, 32767),
+                F("is_default", "bool", False, 0, 0, 32767, "", -1, 32767),
+                F("is_sensitive", "bool", False, 0, 32767, 32767, "", -1, 32767),
+                F("synonyms", (
+                    F("name", "string", False, 1, 32767, 32767, "", -1, 32767),
+                    F("value", "string", False, 1, 32767, 0, "", -1, 32767),
+                    F("source", "int8", False, 1, 32767, 32767, "", -1, 32767),
+                ), True, 1, 32767, 32767, "", -1, 32767),
+                F("config_type", "int8", False, 3, 32767, 32767, "0", -1, 32767),
+                F("documentation", "string", False, 3, 32767, 0, "", -1, 32767),
+            ), True, 0, 32767, 32767, "", -1, 32767),
+        ), True, 0, 32767, 32767, "", -1, 32767),
+    )),
+    "AlterConfigs": M(33, 2, (
+        F("throttle_time_ms", "int32", False, 0, 32767, 32767, "", -1, 32767),
+        F("responses", (
+            F("error_code", "int16", False, 0, 32767, 32767, "", -1, 32767),
+            F("error_message", "string", False, 0, 32767, 0, "", -1, 32767),
+            F("resource_type", "int8", False, 0, 32767, 32767, "", -1, 32767),
+            F("resource_name", "string", False, 0, 32767, 32767, "", -1, 32767),
+        ), True, 0, 32767, 32767, "", -1, 32767),
+    )),
+    "DescribeLogDirs": M(35, 2, (
+        F("throttle_time_ms", "int32", False, 0, 32767, 32767, "", -1, 32767),
+        F("results", (
+            F("error_code", "int16", False, 0, 32767, 32767, "", -1, 32767),
+            F("log_dir", "string", False, 0, 32767, 32767, "", -1, 32767),
+            F("topics", (
+                F("name", "string", False, 0, 32767, 32767, "", -1, 32767),
+                F("partitions", (
+                    F("partition_index", "int32", False, 0, 32767, 32767, "", -1, 32767),
+                    F("partition_size", "int64", False, 0, 32767, 32767, "", -1, 32767),
+                    F("offset_lag", "int64", False, 0, 32767, 32767, "", -1, 32767),
+                    F("is_future_key", "bool", False, 0, 32767, 32767, "", -1, 32767),
+                ), True, 0, 32767, 32767, "", -1, 32767),
+            ), True, 0, 32767, 32767, "", -1, 32767),
+        ), True, 0, 32767, 32767, "", -1, 32767),
+    )),
     "SaslAuthenticate": M(36, 2, (
         F("error_code", "int16", False, 0, 32767, 32767, "", -1, 32767),
         F("error_message", "string", False, 0, 32767, 0, "", -1, 32767),
         F("auth_bytes", "bytes", False, 0, 32767, 32767, "", -1, 32767),
         F("session_lifetime_ms", "int64", False, 1, 32767, 32767, "0", -1, 32767),
+    )),
+    "CreatePartitions": M(37, 2, (
+        F("throttle_time_ms", "int32", False, 0, 32767, 32767, "", -1, 32767),
+        F("results", (
+            F("name", "string", False, 0, 32767, 32767, "", -1, 32767),
+            F("error_code", "int16", False, 0, 32767, 32767, "", -1, 32767),
+            F("error_message", "string", False, 0, 32767, 0, "null", -1, 32767),
+        ), True, 0, 32767, 32767, "", -1, 32767),
+    )),
+    "IncrementalAlterConfigs": M(44, 1, (
+        F("throttle_time_ms", "int32", False, 0, 32767, 32767, "", -1, 32767),
+        F("responses", (
+            F("error_code", "int16", False, 0, 32767, 32767, "", -1, 32767),
+            F("error_message", "string", False, 0, 32767, 0, "", -1, 32767),
+            F("resource_type", "int8", False, 0, 32767, 32767, "", -1, 32767),
+            F("resource_name", "string", False, 0, 32767, 32767, "", -1, 32767),
+        ), True, 0, 32767, 32767, "", -1, 32767),
+    )),
+    "DescribeProducers": M(61, 0, (
+        F("throttle_time_ms", "int32", False, 0, 32767, 32767, "", -1, 32767),
+        F("topics", (
+            F("name", "string", False, 0, 32767, 32767, "", -1, 32767),
+            F("partitions", (
+                F("partition_index", "int32", False, 0, 32767, 32767, "", -1, 32767),
+                F("error_code", "int16", False, 0, 32767, 32767, "", -1, 32767),
+                F("error_message", "string", False, 0, 32767, 0, "null", -1, 32767),
+                F("active_producers", (
+                    F("producer_id", "int64", False, 0, 32767, 32767, "", -1, 32767),
+                    F("producer_epoch", "int32", False, 0, 32767, 32767, "", -1, 32767),
+                    F("last_sequence", "int32", False, 0, 32767, 32767, "-1", -1, 32767),
+                    F("last_timestamp", "int64", False, 0, 32767, 32767, "-1", -1, 32767),
+                    F("coordinator_epoch", "int32", False, 0, 32767, 32767, "", -1, 32767),
+                    F("current_txn_start_offset", "int64", False, 0, 32767, 32767, "-1", -1, 32767),
+                ), True, 0, 32767, 32767, "", -1, 32767),
+            ), True, 0, 32767, 32767, "", -1, 32767),
+        ), True, 0, 32767, 32767, "", -1, 32767),
     )),
 }

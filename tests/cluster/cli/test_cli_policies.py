@@ -101,7 +101,7 @@ def test_all_policies_of_a_place_are_shown(rest: RecordingServer) -> None:
         for name, row in TABLE.items():
             last = "deduplicationEnabled" if (base, name) == (TOPIC, "deduplication") else row.rest
             rest.answers[f"{base}/{last}?applied=true"] = (200, {"value": samples[name], "source": "default"})
-    for place, count in (("cluster", len(TABLE)), ("public/orders", len(TABLE)), ("public/default/new", 16)):
+    for place, count in (("cluster", len(TABLE)), ("public/orders", len(TABLE)), ("public/default/new", 17)):
         code, output, errors = admin(rest, "policy", "show", place)
         lines = output.splitlines()
         assert (code, errors, lines[0].split(), len(lines)) == (0, "", ["policy", "value", "from"], count + 1)

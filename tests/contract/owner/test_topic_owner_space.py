@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from oncelog.core.errors import BacklogQuotaExceeded, NotOwner, StoreUnavailable
+from oncelog.core.errors import BacklogQuotaExceeded, InvalidArgument, NotOwner, StoreUnavailable
 from oncelog.core.ids import TopicId
 from oncelog.core.policies.producer_caps import ProducerCaps
 from oncelog.core.policies.producer_lifetimes import ProducerLifetimes
@@ -19,7 +19,7 @@ from oncelog.topic_owner.observe import topic_states
 from oncelog.topic_owner.shell.store_clock import StoreClock
 from oncelog.topic_owner.shell.topic_runner import TopicRunner
 from oncelog.topic_owner.streams.admin_service import AdminService
-from oncelog.wire import owner_pb2 as pb
+from oncelog.wire import truncation_pb2
 from tests.cluster.until import until
 from tests.contract.owner.owner_world import (
     DEADLINE_S,
@@ -114,7 +114,7 @@ async def test_truncation_is_answered_when_the_messages_are_gone(tmp_path: Path)
         granted = await client.open(runner, "importer")
         await client.stored(granted, *(batch_of(granted, [number]) for number in range(10)))
         service = AdminService(world.topics, ME, world.rates)
-        answer = await service.truncate(pb.TruncateRequest(target=ME, topic_id=runner.topic_id))
+        answer = await service.truncate(truncation_pb2.TruncateRequest(target=ME, topic_id=runner.topic_id))
         assert answer.first_index == first_index(runner) == 10
         counts = world.metrics.counts
         assert counts.trimmed_messages == 10
@@ -123,7 +123,30 @@ async def test_truncation_is_answered_when_the_messages_are_gone(tmp_path: Path)
         await client.stored(granted, batch_of(granted, [10]))
         for target, topic_id in (("e" * 32, runner.topic_id), (ME, "f" * 32)):
             with pytest.raises(NotOwner):
-                await service.truncate(pb.TruncateRequest(target=target, topic_id=topic_id))
+                await service.truncate(truncation_pb2.TruncateRequest(target=target, topic_id=topic_id))
+
+
+@pytest.mark.hazard("trimmed-too-far")
+async def test_trim_below_an_index_is_answered_with_the_first_index(tmp_path: Path) -> None:
+    """Without an index it is the end; an index behind the end is refused, and so is another owner's request."""
+    async with owner_world(tmp_path, SMALL) as (world, channel):
+        runner = await world.serve(TOPIC)
+        client = PublishClient(channel)
+        granted = await client.open(runner, "importer")
+        await client.stored(granted, *(batch_of(granted, [number]) for number in range(10)))
+        service = AdminService(world.topics, ME, world.rates)
+
+        async def trimmed(**index: int) -> int:
+            request = truncation_pb2.TrimRequest(target=ME, topic_id=runner.topic_id, **index)
+            return (await service.trim(request)).first_index
+
+        assert await trimmed(before_index=0) == 0
+        assert await trimmed(before_index=5) == first_index(runner) <= 5
+        with pytest.raises(InvalidArgument, match="before_index is 11, and the topic ends at 10"):
+            await trimmed(before_index=11)
+        assert await trimmed() == first_index(runner) == 10
+        with pytest.raises(NotOwner):
+            await service.trim(truncation_pb2.TrimRequest(target="e" * 32, topic_id=runner.topic_id))
 
 
 async def test_refused_batch_is_answered_with_the_quota(tmp_path: Path) -> None:

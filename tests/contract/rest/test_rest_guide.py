@@ -45,13 +45,13 @@ def described() -> dict[str, set[str]]:
 
 
 #: Policies whose requests are the same at every level: the page shows each of them at one level, and one of the
-#: switches for clients of Pulsar.
+#: switches of doors.
 LEVELS = re.compile(
     r"^/admin/v2/(?:clusters|namespaces|persistent)/.*/"
     r"(retention|messageTTL|backlogQuota|dispatcherPauseOnAckStatePersistent|maxUnackedRangesToPersist|ackStateBytesMax"
     r"|assignedProducerExpiry|chosenProducerExpiry|producerLeaseExpiry"
     r"|maxKnownProducersPerTopic|maxKnownProducersPerNamespace"
-    r"|pulsar)(?:NewInstanceFences|AcceptStale|AcceptOtherContent|RefuseUnverified|AckUndecodable)?$"
+    r"|)(?:pulsar(?:NewInstanceFences|AcceptStale|AcceptOtherContent|RefuseUnverified|AckUndecodable)|kafkaCompact)?$"
 )
 
 

@@ -13,7 +13,7 @@ from oncelog.core.ledger.metadata import LedgerState
 from oncelog.core.policies.ack_state_limit import PausePolicy
 from oncelog.core.policies.retention_rules import BacklogQuota, QuotaAction, RetentionPolicy
 from oncelog.core.policies.topic_policies import TopicPolicies
-from oncelog.core.retention.topic_retention import TRUNCATE_WAIT_MS
+from oncelog.core.retention.truncations import TRUNCATE_WAIT_MS
 from oncelog.core.snapshots.snapshot_writer import SnapshotSettings
 from oncelog.core.topic_events.effects import AnswerTruncate, CheckClock, EndSession, LogTrimmed, ReadLedgerEnds
 from oncelog.core.topic_events.events import DrainRequested, PoliciesChanged, TrimRequested, TruncateRequested

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from oncelog.core.access import UNCHECKED, Caller
+from oncelog.core.access import UNCHECKED, Caller, Right
 from oncelog.core.errors import (
     OncelogError,
     PermissionDenied,
@@ -23,7 +23,9 @@ from oncelog_doors.core.kafka.batch_checks import CheckedBatch
 from oncelog_doors.core.kafka.batch_cuts import at_offset
 from oncelog_doors.core.kafka.batch_numbers import GivenIds
 from oncelog_doors.core.kafka.error_codes import ErrorCode
+from oncelog_doors.core.kafka.topic_configs import AppliedConfigs, OwnConfigs
 from oncelog_doors.core.shared.named_topics import NamedTopic
+from oncelog_doors.kafka.administration_ports import KnownProducer
 from oncelog_doors.kafka.ports import (
     NO_OFFSET,
     Bounds,
@@ -35,6 +37,7 @@ from oncelog_doors.kafka.ports import (
     StoredAt,
     StoredPlace,
 )
+from tests.doors.kafka.fake_administration import FakeAdministration
 
 
 class Entry(NamedTuple):
@@ -208,6 +211,33 @@ class FakeCluster:
         self.producer_ids = 1_000
         #: calls of `offset_at_place`
         self.places_asked = 0
+        #: {role: its rights}; others have all
+        self.rights: dict[str, frozenset[Right]] = {}
+        self._init_administration()
+
+    def _init_administration(self) -> None:
+        #: the tokens of requests, and those without the right
+        self.administered_with: list[str | None] = []
+        self.no_admins: set[str | None] = set()
+        self.admin_error: OncelogError | None = None
+        #: of setting configurations
+        self.config_error: OncelogError | None = None
+        self.configs: dict[str, OwnConfigs] = {}
+        self.configs_of_namespace = AppliedConfigs()
+        #: (topic, number of partitions before, and after)
+        self.growths: list[tuple[str, int, int]] = []
+        #: cleared: deletions are not complete
+        self.deletions = asyncio.Event()
+        self.deletions.set()
+        #: {log: stored bytes}
+        self.sizes: dict[str, int] = {}
+        self.known_producers: dict[str, list[KnownProducer]] = {}
+
+    def administration(self, token: str | None) -> FakeAdministration:
+        return FakeAdministration(self, token)
+
+    async def rights_of(self, namespace: NamespaceName, caller: Caller) -> frozenset[Right]:
+        return frozenset(Right) if caller is UNCHECKED else self.rights.get(caller.role, frozenset(Right))
 
     def log(self, name: str = "orders") -> FakeLog:
         return self.logs.setdefault(parse_topic(name), FakeLog())

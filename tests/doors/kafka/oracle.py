@@ -12,9 +12,18 @@ _MODULES = {
     "FindCoordinator": "metadata.find_coordinator",
     "SaslHandshake": "sasl",
     "ApiVersions": "metadata.api_versions",
+    "CreateTopics": "admin.topics",
+    "DeleteTopics": "admin.topics",
+    "DeleteRecords": "admin.topics",
     "InitProducerId": "producer.transaction",
     "DescribeAcls": "admin.acl",
+    "DescribeConfigs": "admin.configs",
+    "AlterConfigs": "admin.configs",
+    "DescribeLogDirs": "admin.cluster",
     "SaslAuthenticate": "sasl",
+    "CreatePartitions": "admin.topics",
+    "IncrementalAlterConfigs": "admin.configs",
+    "DescribeProducers": "admin.transactions",
 }
 
 

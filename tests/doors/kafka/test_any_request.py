@@ -12,8 +12,9 @@ import pytest
 from oncelog_doors.kafka.apis import KNOWN
 from oncelog_doors.kafka.codec import Body
 from oncelog_doors.wire.kafka_tables import REQUESTS
+from tests.cluster.until import until
 from tests.doors.kafka.any_bodies import any_body
-from tests.doors.kafka.raw_client import KafkaWorld, kafka_world, raw_client
+from tests.doors.kafka.raw_client import DEADLINE_S, KafkaWorld, kafka_world, raw_client
 
 pytestmark = pytest.mark.asyncio
 
@@ -41,8 +42,11 @@ async def _answered_or_closed(world: KafkaWorld, api: str, version: int, body: B
     async with raw_client(world.port) as client:
         client.send(api, version, body)
         answer = asyncio.ensure_future(client.read(api, version))
-        while not answer.done():
-            await asyncio.wait([answer], timeout=0.002)
+
+        def answered() -> bool:
             world.timers.advance(ALL_WAITS_MS)
+            return answer.done()
+
+        await until(answered, DEADLINE_S, every_s=0.002, closely=True)
         if answer.exception() is not None:
             assert isinstance(answer.exception(), EOFError | ConnectionError), answer.exception()

@@ -22,7 +22,7 @@ from tests.doors.kafka.any_bodies import any_body
 from tests.doors.kafka.oracle import body_of, class_of
 
 #: kafka-python has no definition of these versions any more.
-_FIRST_OF_ORACLE = {"Produce": 3}
+_FIRST_OF_ORACLE = {"Produce": 3, "CreateTopics": 2, "DeleteTopics": 1, "DescribeConfigs": 1, "DescribeLogDirs": 1}
 _CASES = [
     (kind, api, version)
     for api, versions in KNOWN.items()

@@ -265,6 +265,10 @@ TABLE = {
         "pulsarAckUndecodable", _switch(), "off",
         "a message that a client of Pulsar cannot decode is acknowledged; off: it is delivered again after a minute",
     ),
+    "kafka-compact": _Policy(
+        "kafkaCompact", _switch(), "off",
+        "clients of Kafka are shown cleanup.policy=compact; off: delete. Nothing is compacted",
+    ),
 }  # fmt: skip
 
 

@@ -220,6 +220,7 @@ POLICIES: Mapping[str, Policy] = {
     "pulsarAcceptOtherContent": _everywhere(_switch, "pulsarAcceptOtherContent"),
     "pulsarRefuseUnverified": _everywhere(_switch, "pulsarRefuseUnverified"),
     "pulsarAckUndecodable": _everywhere(_switch, "pulsarAckUndecodable"),
+    "kafkaCompact": _everywhere(_switch, "kafkaCompact"),
 }
 
 

@@ -7,9 +7,6 @@
          --otherwise--> expired messages and those over a quota are evicted; publishing is held, refused or released;
                         a ledger is rolled; ledgers that may go leave the topic record
 
-    truncate --roll--> a new ledger is open, the target is its first message --every subscription skips to it-->
-             --ledgers below it leave the topic record--> answered
-
 Rules
 - `core.policies.retention_rules` decides; here is what it decides from. What is unknown deletes nothing.
 - When only the snapshots hold a ledger back, another base is written, so that their bound moves.
@@ -18,14 +15,12 @@ Rules
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from oncelog.core.acks.ack_log import AckLog
 from oncelog.core.acks.changes import EvictionReason
 from oncelog.core.chain.ownership import LogTrim, Ownership
 from oncelog.core.delivery.subscriptions import Subscriptions
-from oncelog.core.errors import OncelogError, ServiceUnavailable
 from oncelog.core.formats.entry import GIVEN_UP_INDEXES
 from oncelog.core.formats.ledger_page import ListPage
 from oncelog.core.ids import BEFORE_ALL, EntryId, LedgerId, Position, SubscriptionNumber
@@ -50,9 +45,9 @@ from oncelog.core.publishing.log import TopicLog
 from oncelog.core.records.records import PageKey, ReadRecord, RecordRead
 from oncelog.core.retention.ledger_sizes import LedgerSizes
 from oncelog.core.retention.paging import PageSettings, Paging
+from oncelog.core.retention.truncations import Truncations
 from oncelog.core.snapshots.snapshot_writer import SnapshotWriter
 from oncelog.core.topic_events.effects import (
-    AnswerTruncate,
     CheckClock,
     LogTrimmed,
     PublishingSwitched,
@@ -65,7 +60,6 @@ from oncelog.core.topic_events.events import (
     LedgerEndsRead,
     StoredTimesRead,
     TrimRequested,
-    TruncateRequested,
 )
 
 #: How often policies are applied: where something has changed, and where only time has passed.
@@ -79,17 +73,7 @@ EVICT_AGAIN_MS = 5_000
 EVICTED_RANGES_MAX = 1_000
 #: Between two bases that are written so that the trim bound moves.
 REBASE_MS = 5_000
-#: A truncation that is not complete after this time is answered, and goes on.
-TRUNCATE_WAIT_MS = 20_000
 _NO_TARGET = Position(LedgerId(1 << 62), EntryId(0))
-
-
-@dataclass(slots=True)
-class _Truncation:
-    """calls: {call: until when its answer may wait}. below: the target, once the ledger has rolled."""
-
-    calls: dict[int, int] = field(default_factory=dict)
-    below: int | None = None
 
 
 class HeldPublishing(NamedTuple):
@@ -150,7 +134,7 @@ class TopicRetention:
         #: {subscription: (index below which messages are being evicted, since when)}
         self._evicting: dict[SubscriptionNumber, tuple[int, int]] = {}
         self._rebased_ms: int | None = None
-        self._truncation: _Truncation | None = None
+        self.truncations = Truncations(step, ownership, log, subscriptions, self.ledgers, self)
         self.follow(policies)
 
     def follow(self, policies: TopicPolicies) -> None:
@@ -173,8 +157,7 @@ class TopicRetention:
     def opened(self, ledger_id: LedgerId) -> None:
         """The log's next ledger is open; nothing is appended to it yet."""
         self.ledgers.opened(ledger_id, self._log.next_index)
-        if self._truncation is not None and self._truncation.below is None:
-            self._truncation.below = self._log.next_index
+        self.truncations.opened()
 
     # --- time ---------------------------------------------------------------------------------------------------------
 
@@ -182,8 +165,7 @@ class TopicRetention:
         """Time has passed. Costs nearly nothing while the policies keep everything."""
         if self._ack_limit is None or self._ack_limit.writable is not self._acks.writable:
             self._set_ack_limit()
-        if self._truncation is not None:
-            self._truncate(self._truncation)
+        self.truncations.tick()
         if self._trimming is None:
             self.paging.tick()
         self._read_times()
@@ -193,7 +175,7 @@ class TopicRetention:
             return
         basis = (self.ledgers.changes, self._acks.state.position)
         wait_ms = IDLE_CHECK_MS if basis == self._checked else CHECK_MS
-        if 0 <= now_ms - self._checked_ms < wait_ms or not self._all_known():
+        if 0 <= now_ms - self._checked_ms < wait_ms or not self.all_known():
             return
         self._checked_ms, self._checked = now_ms, basis
         self._compare_clocks()
@@ -205,7 +187,7 @@ class TopicRetention:
     @property
     def idle(self) -> bool:
         """Whether the policies have nothing to do soon."""
-        if self._truncation is not None or self._trimming is not None:
+        if self.trimming or not self.truncations.idle:
             return False
         return self.policies.keeps_everything or self._checked == (self.ledgers.changes, self._acks.state.position)
 
@@ -217,7 +199,7 @@ class TopicRetention:
             self._read_ends(self.ledgers.unknown_from(lowest))
             self._pages_known()
 
-    def _all_known(self) -> bool:
+    def all_known(self) -> bool:
         """Whether the ends of all ledgers are known, and the pages that matter were read; otherwise they are read."""
         unknown = self.ledgers.unknown
         self._read_ends(unknown)
@@ -381,7 +363,16 @@ class TopicRetention:
             self._rebased_ms = now_ms
             self._cursor.rebase()
 
+    def rebase(self) -> None:
+        """Write another base at once, if that can move the trim bound."""
+        self._rebase(after_ms=0)
+
     # --- trimming -----------------------------------------------------------------------------------------------------
+
+    @property
+    def trimming(self) -> bool:
+        """Whether a trim is in flight."""
+        return self._trimming is not None
 
     def trim(self, event: TrimRequested) -> None:
         """Ledgers that end before both `before` and the trim bound leave the list, never the last one.
@@ -422,51 +413,3 @@ class TopicRetention:
             ledgers = sum(span.ledgers for span in gone)
             self._step.emit(LogTrimmed(ledgers, messages, sum(span.message_bytes for span in gone)))
             self._subscriptions.trim_ended(first.base_index)
-
-    # --- truncation ---------------------------------------------------------------------------------------------------
-
-    def truncate(self, event: TruncateRequested) -> None:
-        """Delete all messages up to the present end, whether or not they are acknowledged."""
-        if self._truncation is None:
-            self._truncation = _Truncation()
-        self._truncation.calls[event.call] = self._step.now_ms + TRUNCATE_WAIT_MS
-        self._truncate(self._truncation)
-
-    def _truncate(self, truncation: _Truncation) -> None:
-        """One step further, as far as possible."""
-        writer, first = self._log.ledgers.writer, self._ownership.record.first
-        now_ms = self._step.now_ms
-        if truncation.below is None and self._log.open and writer is not None:
-            if writer.next_entry == 0:
-                truncation.below = self._log.next_index
-            else:
-                self._log.ledgers.roll()
-        below = truncation.below
-        if below is not None:
-            self._rebased_ms = None
-            self._subscriptions.skip_below(below)
-            if first is not None and first.base_index >= below:
-                self._truncation = None
-                for call in truncation.calls:
-                    self._step.emit(AnswerTruncate(call, below))
-                return
-            if self._all_known():
-                self._trim_below(below)
-        for call, until_ms in list(truncation.calls.items()):
-            if now_ms >= until_ms:
-                del truncation.calls[call]
-                error = ServiceUnavailable("the truncation is not complete yet and goes on: ask again")
-                self._step.emit(AnswerTruncate(call, 0, error))
-
-    def _trim_below(self, below: int) -> None:
-        """Trim the ledgers that end at or below an index; write a base where only the snapshots hold them back."""
-        link = next(link for link in self._ownership.record.ledgers if link.base_index >= below)
-        self.trim(TrimRequested(Position(link.ledger_id, EntryId(0))))
-        if self._trimming is None:
-            self._rebase(after_ms=0)
-
-    def end(self, error: OncelogError) -> None:
-        """The topic is not served here any more."""
-        truncation, self._truncation = self._truncation, None
-        for call in truncation.calls if truncation is not None else ():
-            self._step.emit(AnswerTruncate(call, 0, error))

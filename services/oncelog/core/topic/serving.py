@@ -62,6 +62,7 @@ from oncelog.core.topic_events.events import (
     SessionClosed,
     SnapshotRequested,
     StoredTimesRead,
+    TrimBelowRequested,
     TrimRequested,
     TruncateRequested,
 )
@@ -215,7 +216,8 @@ class Serving:
             SnapshotRequested: self.cursor.request,
             ProducerRemovalRequested: self.removals.request,
             TrimRequested: space.trim,
-            TruncateRequested: space.truncate,
+            TruncateRequested: space.truncations.truncate,
+            TrimBelowRequested: space.truncations.trim_below,
             LedgerEndsRead: space.ledger_ends_read,
             StoredTimesRead: space.stored_times_read,
             (RecordRead, PageKey): space.page_read,
@@ -287,7 +289,7 @@ class Serving:
         self.openings.refuse_all(error)
         self.removals.failed(error)
         self.subscriptions.end(error)
-        self.space.end(error)
+        self.space.truncations.end(error)
         self.cursor.requests.end(error)
         for chain in self._chains.values():
             chain.next.drop()

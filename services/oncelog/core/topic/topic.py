@@ -81,13 +81,17 @@ from oncelog.core.topic_events.events import (
     TopicAssigned,
     TopicEvent,
     TopicTimerFired,
+    TrimBelowRequested,
     TruncateRequested,
 )
 
 RETRY_TIMER = "retry"
 
 #: Requests that need a topic that serves.
-_Refused = ConsumerOpening | AdminRequest | TruncateRequested | SnapshotRequested | ProducerRemovalRequested
+_Refused = (
+    ConsumerOpening | AdminRequest | TruncateRequested | TrimBelowRequested | SnapshotRequested
+    | ProducerRemovalRequested
+)  # fmt: skip
 
 
 class Phase(Enum):
@@ -428,7 +432,7 @@ class Topic:
                 self._step.emit(AnswerSubscribe(event.call, error))
             case SeekRequested():
                 self._step.emit(AnswerSeek(event.call, error))
-            case TruncateRequested():
+            case TruncateRequested() | TrimBelowRequested():
                 self._step.emit(AnswerTruncate(event.call, 0, error))
             case _:
                 self._step.emit(AnswerAdmin(event.call, error))

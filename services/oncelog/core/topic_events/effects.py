@@ -145,7 +145,7 @@ class CheckClock:
 
 @dataclass(frozen=True, slots=True)
 class AnswerTruncate:
-    """The answer to TruncateRequested. first_index: of the topic now."""
+    """The answer to TruncateRequested and TrimBelowRequested. first_index: of the topic now."""
 
     call: int
     first_index: int

@@ -139,6 +139,14 @@ class TruncateRequested:
 
 
 @dataclass(frozen=True, slots=True)
+class TrimBelowRequested:
+    """Delete the ledgers that have only messages below an index; None: below the durable end."""
+
+    call: int
+    below: int | None
+
+
+@dataclass(frozen=True, slots=True)
 class SnapshotRequested:
     """Write a snapshot now; answered by AnswerAdmin."""
 
@@ -223,8 +231,8 @@ CursorRecordEvent = RecordRead[CursorKey, CursorRecord] | RecordWritten[CursorKe
 TopicEvent = (
     BatchesReceived | SessionClosed | NameHeld | ProducerOpening | OpeningAbandoned | OpeningsDelayed
     | ProducerIdAllocated | ProducerIdRefused | EntryIdsRead | TopicAssigned | TopicRecordEvent | CursorRecordEvent
-    | PageRead | HigherEpochReported | DedupToggled | PoliciesChanged | TruncateRequested | SnapshotRequested
-    | ProducerRemovalRequested | LedgerEndsRead | StoredTimesRead
+    | PageRead | HigherEpochReported | DedupToggled | PoliciesChanged | TruncateRequested | TrimBelowRequested
+    | SnapshotRequested | ProducerRemovalRequested | LedgerEndsRead | StoredTimesRead
     | ClockChecked | TrimRequested | DrainRequested | StorageNodesUpdated | ConsumerEvent
     | LedgerEvent | TakeoverEvent
 )  # fmt: skip

@@ -296,4 +296,9 @@ POLICIES: dict[str, Policy] = {
         "While it is on, such messages are lost to the subscription, as in Pulsar.",
         "they are acknowledged", "they are delivered again after a minute",
     ),
+    "kafkaCompact": _switch(
+        "Kafka: shown as compacted",
+        "Nothing is compacted. Kafka Connect and others start only if their topics are shown so.",
+        "clients are shown cleanup.policy=compact", "clients are shown cleanup.policy=delete",
+    ),
 }  # fmt: skip

@@ -10,10 +10,11 @@ from oncelog.metadata.owners.owners import address_of
 from oncelog.metadata_store.records.registry import LiveOwner
 from oncelog.rpc.channel import Channel
 from oncelog.rpc.channels import Channels
-from oncelog.rpc.codecs.owner_codec import ASSIGN, TOPIC_STATES, TRUNCATE, UNLOAD
+from oncelog.rpc.codecs.owner_codec import ASSIGN, TOPIC_STATES, TRIM, TRUNCATE, UNLOAD
 from oncelog.rpc.methods import AnswerT, ReceivedAnswerT, ReceivedRequestT, RequestT, UnaryMethod
 from oncelog.runtime.credentials import PLAIN, Credentials
 from oncelog.wire import owner_pb2 as pb
+from oncelog.wire import truncation_pb2
 
 ASSIGN_TIMEOUT_MS = 2_000
 STATES_TIMEOUT_MS = 3_000
@@ -41,8 +42,15 @@ class OwnerCalls:
 
     async def truncate(self, owner: LiveOwner, topic_id: TopicId) -> None:
         """Make the owner delete all messages of the topic. Raises NotOwner, or another retriable error."""
-        request = pb.TruncateRequest(target=owner.incarnation, topic_id=topic_id)
+        request = truncation_pb2.TruncateRequest(target=owner.incarnation, topic_id=topic_id)
         await self._channel(owner).call(TRUNCATE, request, timeout_ms=TRUNCATE_TIMEOUT_MS)
+
+    async def trim(self, owner: LiveOwner, topic_id: TopicId, before_index: int | None) -> int:
+        """Make the owner delete the ledgers that have only messages below an index; None: below the durable end.
+        Returns the first index afterwards. Raises InvalidArgument for an index behind the end, NotOwner, or another
+        retriable error."""
+        request = truncation_pb2.TrimRequest(target=owner.incarnation, topic_id=topic_id, before_index=before_index)
+        return (await self._channel(owner).call(TRIM, request, timeout_ms=TRUNCATE_TIMEOUT_MS)).first_index
 
     async def state(
         self,

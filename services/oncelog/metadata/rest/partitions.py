@@ -10,6 +10,7 @@ from pydantic import Field, StrictInt
 
 from oncelog.core.access import Right
 from oncelog.core.errors import Conflict, CorruptEntry
+from oncelog.core.names import PARTITIONS_MAX
 from oncelog.metadata.replica import Coordination
 from oncelog.metadata.rest.access import requires
 from oncelog.metadata.rest.routers import new_router
@@ -17,8 +18,6 @@ from oncelog.metadata.rest.values import NamespacePath, Partitions, TopicPath
 
 _NAMESPACE = "/admin/v2/persistent/{tenant}/{namespace}"
 _PARTITIONS = f"{_NAMESPACE}/{{topic}}/partitions"
-#: Each client gets the whole list of a topic's partitions, and they are deleted together.
-PARTITIONS_MAX = 1_000
 
 Count = Annotated[
     StrictInt, Field(ge=1, le=PARTITIONS_MAX), Body(description=f"Number of partitions: 1 to {PARTITIONS_MAX}.")

@@ -109,8 +109,8 @@ class _Policy:
         return f"{level} {self.name.replace('_', ' ')} {self.noun}".rstrip()
 
 
-def _pulsar_switch(name: str, path: str, about: str) -> _Policy:
-    """What a door does for clients of Pulsar."""
+def _door_switch(name: str, path: str, about: str) -> _Policy:
+    """What a door does for its clients."""
     return _Policy(name, "switch", f"{about} Off by default.", _Switch, bool, AppliedPolicy[bool], path, path)
 
 
@@ -187,30 +187,35 @@ _POLICIES = (
         f"{_AT_CAP}",
         _Producers, int, AppliedPolicy[int], "maxKnownProducersPerNamespace", "",
     ),
-    _pulsar_switch(
+    _door_switch(
         "pulsar_new_instance_fences", "pulsarNewInstanceFences",
         "Whether a new producer of a client of Pulsar takes its name from another one that is connected; else it is "
         "refused as busy.",
     ),
-    _pulsar_switch(
+    _door_switch(
         "pulsar_accept_stale", "pulsarAcceptStale",
         "Whether a message of a client of Pulsar with a sequence id that was never stored, below ids that were, is "
         "confirmed and not stored, as in Pulsar; else it is refused.",
     ),
-    _pulsar_switch(
+    _door_switch(
         "pulsar_accept_other_content", "pulsarAcceptOtherContent",
         "Whether another message of a client of Pulsar under an id that is stored is confirmed and not stored, as in "
         "Pulsar; else it is refused.",
     ),
-    _pulsar_switch(
+    _door_switch(
         "pulsar_refuse_unverified", "pulsarRefuseUnverified",
         "Whether a message of a client of Pulsar is refused whose id is older than all ids that the log remembers of "
         "its producer; else it is confirmed and not stored, as in Pulsar.",
     ),
-    _pulsar_switch(
+    _door_switch(
         "pulsar_ack_undecodable", "pulsarAckUndecodable",
         "Whether a message that a client of Pulsar cannot decode is acknowledged, as in Pulsar; else it is delivered "
         "again after a minute.",
+    ),
+    _door_switch(
+        "kafka_compact", "kafkaCompact",
+        "Whether clients of Kafka are shown that a topic is compacted (cleanup.policy=compact). Nothing is compacted, "
+        "and nothing deleted by it.",
     ),
 )  # fmt: skip
 _WINS = "The most specific level that sets it wins."

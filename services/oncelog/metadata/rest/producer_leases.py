@@ -25,11 +25,10 @@ from pydantic import (
 from oncelog.core.access import Caller, Right
 from oncelog.core.errors import InvalidArgument, OncelogError
 from oncelog.core.ids import GENERATION_MAX, PRODUCER_ID_MAX
-from oncelog.core.names import TopicName, parse_topic
+from oncelog.core.names import PARTITIONS_MAX, TopicName, parse_topic
 from oncelog.core.policies.producer_lifetimes import LEASE_MS_MAX, LEASE_MS_MIN
 from oncelog.metadata.replica import Coordination
 from oncelog.metadata.rest.access import CallerOfRequest, anybody, requires
-from oncelog.metadata.rest.partitions import PARTITIONS_MAX
 from oncelog.metadata.rest.problems import ProblemBody, body_of
 from oncelog.metadata.rest.routers import new_router
 from oncelog.metadata.rest.values import TopicPath

@@ -14,7 +14,15 @@ from oncelog.metadata.replica import Coordination
 from oncelog.metadata.rest.access import CallerOfRequest, requires
 from oncelog.metadata.rest.each_partition import each_partition
 from oncelog.metadata.rest.routers import new_router
-from oncelog.metadata.rest.values import LookupView, NamespacePath, TopicPath, TopicStats, TopicView
+from oncelog.metadata.rest.values import (
+    LookupView,
+    NamespacePath,
+    TopicPath,
+    TopicStats,
+    TopicView,
+    TrimBody,
+    TrimmedView,
+)
 from oncelog.metadata.topics.topic_lookup import require_unpartitioned
 from oncelog.metadata_store.session import paths
 
@@ -161,6 +169,26 @@ def _add_truncation(router: APIRouter, coordination: Coordination) -> None:
         count = (await coordination.lookup.find(topic)).partitions
         truncate = coordination.calls.truncate
         await each_partition(topic, count, lambda each: coordination.topic_calls.of_owner(each, truncate))
+
+    @router.post(
+        f"{_TOPIC}/trim",
+        summary="Delete the oldest messages of a topic",
+        operation_id="trim_topic",
+        dependencies=[requires(Right.ADMIN)],
+    )
+    async def trim_topic(topic: TopicPath, body: TrimBody) -> TrimmedView:
+        """Delete the messages below an index, whether or not they are acknowledged, as far as they are whole ledgers:
+        no message at or above the index is deleted. Subscriptions that are behind go on at the first message that is
+        left.
+
+        Of a topic without partitions, or of one partition. Answered when the messages are gone from the topic. After
+        `service_unavailable` repeat the request.
+        """
+        trim = coordination.calls.trim
+        first_index = await coordination.topic_calls.of_owner(
+            topic, lambda owner, topic_id: trim(owner, topic_id, body.before_index)
+        )
+        return TrimmedView(first_index=first_index)
 
 
 def _add_reports(router: APIRouter, coordination: Coordination) -> None:

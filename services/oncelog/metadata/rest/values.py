@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable
 from typing import Annotated
 
 from fastapi import Depends, Path, Query
-from pydantic import BaseModel, ConfigDict, Field, StrictBool
+from pydantic import BaseModel, ConfigDict, Field, StrictBool, StrictInt
 
 from oncelog.core.names import NamespaceName, TopicName, check_part, parse_topic
 from oncelog.core.topic.listing import NAMED_MAX, UncountedTopics
@@ -83,6 +83,22 @@ class TopicView(BaseModel):
     owner: str | None = Field(description="Incarnation of its owner; null: never placed")
     owner_epoch: int
     ledger_count: int
+
+
+class TrimBody(BaseModel):
+    """What is to be deleted of a topic."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    before_index: StrictInt | None = Field(
+        ge=0, lt=1 << 62, description="The first message that must stay; null: the present end of the topic"
+    )
+
+
+class TrimmedView(BaseModel):
+    """What is left of a topic."""
+
+    first_index: int = Field(description="The index of the first message that is left; of an empty topic, the next one")
 
 
 class TopicStats(BaseModel):

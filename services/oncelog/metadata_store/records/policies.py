@@ -110,7 +110,7 @@ class Policies:
     if its name was assigned, or chosen; 0: for ever. producer_lease_expiry_s: of a lease that states no time.
     max_known_producers_per_topic, max_known_producers_per_namespace: see `producer_caps`; 0: no cap.
 
-    pulsar_new_instance_fences and the others: what a door does for clients of Pulsar; only doors read them.
+    pulsar_new_instance_fences and the others: what a door does for clients of Pulsar and Kafka; only doors read them.
     """
 
     deduplication: Annotated[bool | None, _Rule(True, _switch)] = None
@@ -131,6 +131,7 @@ class Policies:
     pulsar_accept_other_content: Annotated[bool | None, _Rule(False, _switch)] = None
     pulsar_refuse_unverified: Annotated[bool | None, _Rule(False, _switch)] = None
     pulsar_ack_undecodable: Annotated[bool | None, _Rule(False, _switch)] = None
+    kafka_compact: Annotated[bool | None, _Rule(False, _switch)] = None
     #: the rights of each role in a namespace; only there
     permissions: Permissions = field(default_factory=dict)
     #: Fields of a later version, as read.
@@ -173,6 +174,7 @@ class EffectivePolicies:
     pulsar_accept_other_content: Effective[bool]
     pulsar_refuse_unverified: Effective[bool]
     pulsar_ack_undecodable: Effective[bool]
+    kafka_compact: Effective[bool]
     #: those of the namespace
     grants: Permissions = field(default_factory=dict)
 

@@ -35,7 +35,7 @@ from oncelog.rpc.codecs.layout import FAILED, MAY_FAIL, Field, Layout, inside
 from oncelog.rpc.frames import Blob, join_frame, parse, split_frame
 from oncelog.rpc.methods import StreamMethod, unary_of
 from oncelog.rpc.status import error_from_wire, error_to_wire
-from oncelog.wire import clients_pb2, observation_pb2
+from oncelog.wire import clients_pb2, observation_pb2, truncation_pb2
 from oncelog.wire import owner_pb2 as pb
 
 #: Limits of openings and closings in one frame, checked before Python objects are made of them.
@@ -398,5 +398,6 @@ SAMPLE_TOPICS = unary_of(
 )
 ASSIGN = unary_of(f"{_SERVICE}/Assign", pb.AssignRequest, pb.AssignAnswer)
 UNLOAD = unary_of(f"{_SERVICE}/Unload", pb.UnloadRequest, pb.UnloadAnswer)
-TRUNCATE = unary_of(f"{_SERVICE}/Truncate", pb.TruncateRequest, pb.TruncateAnswer)
+TRUNCATE = unary_of(f"{_SERVICE}/Truncate", truncation_pb2.TruncateRequest, truncation_pb2.TruncateAnswer)
+TRIM = unary_of(f"{_SERVICE}/Trim", truncation_pb2.TrimRequest, truncation_pb2.TrimAnswer)
 CACHED_ENTRIES = unary_of(f"{_SERVICE}/CachedEntries", pb.CachedEntriesRequest, pb.CachedEntriesAnswer)

@@ -22,7 +22,14 @@ from oncelog.core.topic_events.effects import (
     ReadLedgerEnds,
     ReadStoredTimes,
 )
-from oncelog.core.topic_events.events import EndOfLedger, LedgerEndsRead, StoredTimesRead, TopicEvent, TruncateRequested
+from oncelog.core.topic_events.events import (
+    EndOfLedger,
+    LedgerEndsRead,
+    StoredTimesRead,
+    TopicEvent,
+    TrimBelowRequested,
+    TruncateRequested,
+)
 from oncelog.runtime.observing.events import EventKind
 from oncelog.storage_client.reader import read_entry
 from oncelog.topic_owner.shell.log_view import LogView, ReadableLog
@@ -74,14 +81,21 @@ class RetentionShell:
 
     async def truncate(self) -> int:
         """Delete all messages up to the present end. Returns the first index afterwards. Raises OncelogError."""
-        call = next(self._numbers)
+        return await self._truncated(TruncateRequested(next(self._numbers)))
+
+    async def trim_below(self, index: int | None) -> int:
+        """Delete the ledgers that have only messages below an index; None: below the durable end. Returns the first
+        index afterwards. Raises OncelogError."""
+        return await self._truncated(TrimBelowRequested(next(self._numbers), index))
+
+    async def _truncated(self, event: TruncateRequested | TrimBelowRequested) -> int:
         answer: asyncio.Future[int] = asyncio.get_running_loop().create_future()
-        self._truncations[call] = answer
+        self._truncations[event.call] = answer
         try:
-            self._post(TruncateRequested(call))
+            self._post(event)
             return await answer
         finally:
-            self._truncations.pop(call, None)
+            self._truncations.pop(event.call, None)
 
     def _answer_truncate(self, effect: AnswerTruncate) -> None:
         answer = self._truncations.get(effect.call)

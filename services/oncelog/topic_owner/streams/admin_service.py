@@ -19,6 +19,7 @@ from oncelog.topic_owner.shell.topic_runner import TopicRunner
 from oncelog.topic_owner.streams.authorization import authorize
 from oncelog.topic_owner.streams.current_topic import still_served
 from oncelog.wire import owner_pb2 as pb
+from oncelog.wire import truncation_pb2
 
 #: A topic id becomes a path in ZooKeeper. Any other text could name another record.
 _TOPIC_ID = re.compile(r"[0-9a-f]{32}")
@@ -108,10 +109,16 @@ class AdminService:
         await self._topics.unload(TopicId(request.topic_id))
         return pb.UnloadAnswer()
 
-    async def truncate(self, request: pb.TruncateRequest) -> pb.TruncateAnswer:
+    async def truncate(self, request: truncation_pb2.TruncateRequest) -> truncation_pb2.TruncateAnswer:
         self._require(request.target)
         runner = self._topics.runner(TopicId(request.topic_id))
-        return pb.TruncateAnswer(first_index=await runner.retention.truncate())
+        return truncation_pb2.TruncateAnswer(first_index=await runner.retention.truncate())
+
+    async def trim(self, request: truncation_pb2.TrimRequest) -> truncation_pb2.TrimAnswer:
+        self._require(request.target)
+        runner = self._topics.runner(TopicId(request.topic_id))
+        below = request.before_index if request.HasField("before_index") else None
+        return truncation_pb2.TrimAnswer(first_index=await runner.retention.trim_below(below))
 
     async def cached_entries(self, request: pb.CachedEntriesRequest) -> pb.CachedEntriesAnswer:
         """What this owner has in memory of these ids, without reading any storage node."""

@@ -9,12 +9,22 @@ from collections.abc import Mapping, Sequence
 from oncelog.core.access import Caller, Right, may, require
 from oncelog.core.names import TopicName
 
+#: Of a client that publishes or reads: any of these shows it a topic.
+USERS = (Right.PRODUCE, Right.CONSUME)
 
-def may_create(caller: Caller, grants: Mapping[str, Sequence[str]], topic: TopicName, *, wanted: bool) -> bool:
-    """Whether the look-up of this topic may create it. wanted: the client wants that. Raises PermissionDenied for a
-    caller that may not even see it."""
+
+def may_create(
+    caller: Caller,
+    grants: Mapping[str, Sequence[str]],
+    topic: TopicName,
+    *,
+    wanted: bool,
+    sees: Sequence[Right] = USERS,
+) -> bool:
+    """Whether the look-up of this topic may create it. wanted: the client wants that. sees: any of these rights shows
+    a topic. Raises PermissionDenied for a caller that may not even see it."""
     rights = {role: tuple(rights) for role, rights in grants.items()}
-    require(caller, rights, Right.PRODUCE, Right.CONSUME, what=f"namespace {topic.namespace_name}")
+    require(caller, rights, *sees, what=f"namespace {topic.namespace_name}")
     return wanted and may(caller, rights, Right.PRODUCE)
 
 

@@ -36,6 +36,7 @@ VALUES: dict[str, object] = {
     "pulsarAcceptOtherContent": True,
     "pulsarRefuseUnverified": True,
     "pulsarAckUndecodable": True,
+    "kafkaCompact": True,
 }
 CONTENT: dict[str, object] = {
     "cluster": VALUES,
@@ -72,7 +73,7 @@ async def test_everything_that_the_file_names_is_created(path: Path) -> None:
     """Tenants, namespaces with policies and rights, topics, and the policies of the cluster."""
     async with serving() as admin:
         code, output, errors = await apply(admin, path, CONTENT, "--yes")
-        assert (code, output) == (0, "60 changes made\n"), errors
+        assert (code, output) == (0, "63 changes made\n"), errors
         assert "+ tenant shop\n+ namespace shop/orders\n" in errors
         assert "+ topic shop/orders/new, 4 partitions\n" in errors
         assert await admin.get("/admin/v2/tenants") == ["public", "shop"]

@@ -2,8 +2,7 @@
 
 import pytest
 
-from oncelog.core.names import parse_topic
-from oncelog.metadata.rest.partitions import PARTITIONS_MAX
+from oncelog.core.names import PARTITIONS_MAX, parse_topic
 from oncelog.metadata_store.records.deletion_store import DeletionStore
 from oncelog.metadata_store.session import paths
 from oncelog.wire import owner_pb2

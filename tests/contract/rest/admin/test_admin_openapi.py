@@ -35,6 +35,7 @@ DELETE GET POST /admin/v2/clusters/{cluster}/pulsarAcceptStale
 DELETE GET POST /admin/v2/clusters/{cluster}/pulsarAcceptOtherContent
 DELETE GET POST /admin/v2/clusters/{cluster}/pulsarRefuseUnverified
 DELETE GET POST /admin/v2/clusters/{cluster}/pulsarAckUndecodable
+DELETE GET POST /admin/v2/clusters/{cluster}/kafkaCompact
 GET /admin/v2/dependencies
 GET /admin/v2/events
 GET /admin/v2/events/{tenant}/{namespace}
@@ -69,6 +70,7 @@ DELETE GET POST /admin/v2/namespaces/{tenant}/{namespace}/pulsarAcceptStale
 DELETE GET POST /admin/v2/namespaces/{tenant}/{namespace}/pulsarAcceptOtherContent
 DELETE GET POST /admin/v2/namespaces/{tenant}/{namespace}/pulsarRefuseUnverified
 DELETE GET POST /admin/v2/namespaces/{tenant}/{namespace}/pulsarAckUndecodable
+DELETE GET POST /admin/v2/namespaces/{tenant}/{namespace}/kafkaCompact
 GET /admin/v2/namespaces/{tenant}/{namespace}/permissions
 DELETE POST /admin/v2/namespaces/{tenant}/{namespace}/permissions/{role}
 GET /admin/v2/persistent/{tenant}/{namespace}
@@ -90,6 +92,7 @@ DELETE GET POST /admin/v2/persistent/{tenant}/{namespace}/{topic}/pulsarAcceptSt
 DELETE GET POST /admin/v2/persistent/{tenant}/{namespace}/{topic}/pulsarAcceptOtherContent
 DELETE GET POST /admin/v2/persistent/{tenant}/{namespace}/{topic}/pulsarRefuseUnverified
 DELETE GET POST /admin/v2/persistent/{tenant}/{namespace}/{topic}/pulsarAckUndecodable
+DELETE GET POST /admin/v2/persistent/{tenant}/{namespace}/{topic}/kafkaCompact
 GET /admin/v2/persistent/{tenant}/{namespace}/{topic}/internalStats
 GET /admin/v2/persistent/{tenant}/{namespace}/{topic}/stats
 GET /admin/v2/persistent/{tenant}/{namespace}/{topic}/ledgers
@@ -102,6 +105,7 @@ POST /admin/v2/persistent/{tenant}/{namespace}/{topic}/deduplication/snapshot
 DELETE GET POST /admin/v2/persistent/{tenant}/{namespace}/{topic}/deduplication/verify
 DELETE GET POST /admin/v2/persistent/{tenant}/{namespace}/{topic}/proof
 DELETE /admin/v2/persistent/{tenant}/{namespace}/{topic}/truncate
+POST /admin/v2/persistent/{tenant}/{namespace}/{topic}/trim
 PUT /admin/v2/persistent/{tenant}/{namespace}/{topic}/unload
 GET /admin/v2/history
 GET /admin/v2/persistent/{tenant}/{namespace}/{topic}/history
@@ -194,6 +198,7 @@ async def test_every_request_is_described() -> None:
             (
                 "/verify",
                 "/end",
+                "/trim",
                 "/lease",
                 "/snapshot",
                 "/redrive",

@@ -26,7 +26,7 @@ SWITCHES = [
 PAUSE = "dispatcherPauseOnAckStatePersistent"
 OFF_BY_DEFAULT = (
     PAUSE, "pulsarNewInstanceFences", "pulsarAcceptStale", "pulsarAcceptOtherContent", "pulsarRefuseUnverified",
-    "pulsarAckUndecodable",
+    "pulsarAckUndecodable", "kafkaCompact",
 )  # fmt: skip
 RETENTION = {"retentionTimeInMinutes": 10, "retentionSizeInMB": 500}
 QUOTA = {"limitSize": 1 << 30, "limitTime": 60, "policy": "producer_request_hold"}

@@ -17,10 +17,10 @@ from oncelog.core.errors import (
     SubscriptionNotFound,
 )
 from oncelog.core.names import parse_topic
-from oncelog.rpc.codecs.owner_codec import TRUNCATE
+from oncelog.rpc.codecs.owner_codec import TRIM, TRUNCATE
 from oncelog.rpc.codecs.subscription_codec import CHANGE_SUBSCRIPTION, DESCRIBE_SUBSCRIPTIONS
-from oncelog.wire import owner_pb2
 from oncelog.wire import subscriptions_pb2 as pb
+from oncelog.wire import truncation_pb2
 from tests.contract.rest.admin.admin_world import FLIGHTS, Admin, serving
 
 pytestmark = pytest.mark.asyncio
@@ -44,6 +44,8 @@ class Owner:
         #: ids of topics
         self.truncated: list[str] = []
         self.truncation_errors: list[OncelogError] = []
+        #: the indexes; None: the end
+        self.trims: list[int | None] = []
 
     async def change(self, request: pb.ChangeSubscriptionRequest) -> pb.ChangeSubscriptionAnswer:
         self.changes.append(request)
@@ -60,11 +62,15 @@ class Owner:
             raise SubscriptionNotFound(f"the topic has no subscription {request.subscription}")
         return pb.DescribeSubscriptionsAnswer(statistics_json=json.dumps(known[request.subscription]))
 
-    async def truncate(self, request: owner_pb2.TruncateRequest) -> owner_pb2.TruncateAnswer:
+    async def truncate(self, request: truncation_pb2.TruncateRequest) -> truncation_pb2.TruncateAnswer:
         if self.truncation_errors:
             raise self.truncation_errors.pop()
         self.truncated.append(request.topic_id)
-        return owner_pb2.TruncateAnswer()
+        return truncation_pb2.TruncateAnswer()
+
+    async def trim(self, request: truncation_pb2.TrimRequest) -> truncation_pb2.TrimAnswer:
+        self.trims.append(request.before_index if request.HasField("before_index") else None)
+        return truncation_pb2.TrimAnswer(first_index=40)
 
     @property
     def changed(self) -> list[str]:
@@ -77,6 +83,7 @@ async def owner() -> AsyncIterator[Owner]:
         fake, owner = await admin.owner(), Owner(admin)
         fake.server.unary(CHANGE_SUBSCRIPTION, owner.change)
         fake.server.unary(TRUNCATE, owner.truncate)
+        fake.server.unary(TRIM, owner.trim)
         fake.server.unary(DESCRIBE_SUBSCRIPTIONS, owner.describe)
         await admin.change("PUT", FLIGHTS)
         await admin.world.topics.create(parse_topic("split"), partitions=3)
@@ -159,6 +166,21 @@ async def test_truncation_names_what_was_done(owner: Owner) -> None:
     owner.truncation_errors = [DeadlineExceeded("no answer")]
     problem = await owner.admin.refused("DELETE", f"{SPLIT}/truncate", 504, "deadline_exceeded")
     assert "done on 2 of 3 partitions, failed on 0, unknown on 1" in problem["detail"]
+
+
+async def test_trim_is_asked_of_one_log_with_its_index(owner: Owner) -> None:
+    """A body that says nothing, or something else, deletes nothing."""
+    answer = await owner.admin.http.post(f"{FLIGHTS}/trim", json={"before_index": 42})
+    assert (answer.status_code, answer.json()) == (200, {"first_index": 40})
+    await owner.admin.http.post(f"{FLIGHTS}/trim", json={"before_index": None})
+    assert owner.trims == [42, None]
+    await owner.admin.refused("POST", f"{SPLIT}/trim", 422, "invalid_argument", json={"before_index": 1})
+    bodies: tuple[object, ...] = (
+        {}, {"before": 1}, {"before_index": -1}, {"before_index": "1"}, {"before_index": 2**62}, [], 3
+    )  # fmt: skip
+    for bad in bodies:
+        await owner.admin.refused("POST", f"{FLIGHTS}/trim", 422, "invalid_argument", json=bad)
+    assert owner.trims == [42, None]
 
 
 async def test_partition_without_the_subscription_is_no_failure(owner: Owner) -> None:
