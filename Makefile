@@ -167,7 +167,7 @@ pulsar-proof: tools-java $(STAMP) ## defects of Pulsar, shown with its own clien
 	@mkdir -p $(PULSAR_PROOF)/go
 	mvn -q -B -f tests/doors/clients/java/client_4/pom.xml dependency:copy-dependencies -DincludeScope=runtime -DoutputDirectory=$(CURDIR)/$(PULSAR_PROOF)/jars
 	@go=; if command -v go >/dev/null; then \
-		cp tests/doors/clients/go/programs/go.* services/oncelog_doors/proof/clients/go/main.go $(PULSAR_PROOF)/go; \
+		cp tests/doors/clients/go/programs/go.* services/oncelog_doors/proof/pulsar/clients/go/main.go $(PULSAR_PROOF)/go; \
 		(cd $(PULSAR_PROOF)/go && GOMODCACHE=$$PWD/../../go-modules GOCACHE=$$PWD/../../go-built GOFLAGS=-modcacherw go build -o client .) || exit 1; \
 		go="--go $(PULSAR_PROOF)/go/client"; \
 	fi; \

@@ -14,7 +14,7 @@ from oncelog.client.network.addresses import speaks_tls
 from oncelog.client.rest_calls import cluster_id_of
 from oncelog.core.address import join_address
 from oncelog.core.errors import InvalidArgument
-from oncelog.core.names import parse_namespace
+from oncelog.core.names import NamespaceName, parse_namespace
 from oncelog.runtime.descriptors import connections_within
 from oncelog.runtime.health import Health
 from oncelog.runtime.logs import announce_serving
@@ -44,13 +44,19 @@ _CONNECTION_PART = 4
 
 
 class DoorProcess:
-    """`run` runs until the process ends. cluster, sends: what decides about batches and their answers."""
+    """`run` runs until the process ends. cluster, sends: what decides about batches of Pulsar's clients and their
+    answers; kafka: about those of Kafka's."""
 
     def __init__(
-        self, settings: DoorSettings, *, cluster: type[SdkCluster] = SdkCluster, sends: type[Sends] = Sends
+        self,
+        settings: DoorSettings,
+        *,
+        cluster: type[SdkCluster] = SdkCluster,
+        sends: type[Sends] = Sends,
+        kafka: type[KafkaCluster] = KafkaCluster,
     ) -> None:
         self.settings = settings
-        self._cluster, self._sends = cluster, sends
+        self._cluster, self._sends, self._kafka = cluster, sends, kafka
         #: why the door gets no new clients; None once it serves
         self._unready: str | None = "starting"
 
@@ -92,7 +98,8 @@ class DoorProcess:
                 serving |= await _listen(doors[-1], "pulsar", settings, security)
                 serving |= await _serve_rest(stack, settings, security, cluster, serving)
             if settings.kafka_address or settings.kafka_tls_address:
-                kafka = _kafka_home(settings, cluster, cluster_id, admissions)
+                namespace = parse_namespace(settings.kafka_namespace_name)
+                kafka = _kafka_home(settings, self._kafka(cluster, cluster_id, namespace), namespace, admissions)
                 observe_kafka(telemetry, kafka)
                 doors.append(Listener(kafka, partial(KafkaConnection, kafka)))
                 stack.push_async_callback(doors[-1].close)
@@ -159,12 +166,13 @@ def _pulsar_home(settings: DoorSettings, cluster: SdkCluster, sends: type[Sends]
     )
 
 
-def _kafka_home(settings: DoorSettings, cluster: SdkCluster, cluster_id: str, admissions: Admissions) -> KafkaHome:
-    namespace = parse_namespace(settings.kafka_namespace_name)
+def _kafka_home(
+    settings: DoorSettings, cluster: KafkaCluster, namespace: NamespaceName, admissions: Admissions
+) -> KafkaHome:
     address = settings.kafka_advertised_address
     advertised = Address(*_host_and_port(address)) if address else None
     return KafkaHome(
-        KafkaCluster(cluster, cluster_id, namespace),
+        cluster,
         LoopTimers(),
         namespace=namespace,
         advertised=advertised,

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from oncelog_doors.proof import command
-from oncelog_doors.proof.histories import HISTORIES
+from oncelog_doors.proof.pulsar.histories import HISTORIES
 
 
 def run(*words: str) -> int:

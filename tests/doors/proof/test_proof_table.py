@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from oncelog_doors.proof.client_kinds import client_kinds
-from oncelog_doors.proof.histories import HISTORIES, LEFT_OUT
+from oncelog_doors.proof.pulsar.client_kinds import client_kinds
+from oncelog_doors.proof.pulsar.histories import HISTORIES, LEFT_OUT
 from oncelog_doors.proof.outcome import Consumed, Outcome
 from oncelog_doors.proof.table import Row, print_table, proven, summary, to_json
 
