@@ -39,6 +39,7 @@ class RuleCluster(KafkaCluster):
 
     async def _load(self, log: TopicName, caller: Caller) -> "RulePartition":
         """As a broker does when it starts."""
+        writer = await super().open_producer(log, caller, None)  # it creates the partition
         found: list[tuple[Batch, StoredPlace]] = []
         end = (await self.bounds(log, caller)).end
         if end:
@@ -54,7 +55,7 @@ class RuleCluster(KafkaCluster):
             finally:
                 reader.close()
         rule = KafkaRule.recovered([batch for batch, _ in found], _now_ms())
-        return RulePartition(rule, await super().open_producer(log, caller, None), [place for _, place in found])
+        return RulePartition(rule, writer, [place for _, place in found])
 
 
 def _now_ms() -> int:

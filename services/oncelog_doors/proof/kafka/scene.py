@@ -1,5 +1,6 @@
 """Clients of Kafka in a history, and the scene of it."""
 
+from collections import defaultdict
 from collections.abc import Iterable
 from contextlib import AbstractAsyncContextManager
 from typing import NamedTuple
@@ -9,7 +10,7 @@ from oncelog.client.rest_calls import rest
 from oncelog.core.names import KAFKA
 from oncelog_doors.proof.children import Child, wait_for
 from oncelog_doors.proof.kafka.proxy import KafkaProxy
-from oncelog_doors.proof.outcome import Outcome
+from oncelog_doors.proof.outcome import AGAIN, Outcome, compact
 from oncelog_doors.proof.world import ProofClient, SceneOf, Side
 
 #: As of `log_client.kafka_producer`.
@@ -109,10 +110,12 @@ class Scene(SceneOf[KafkaProxy, KafkaClient]):
 
 
 def _wrong_places(answers: dict[str, tuple[bool, str]], read: Iterable[_Read]) -> str:
-    """Offsets that look right to a program, and are not. Below 0 is none."""
-    first: dict[str, int] = {}
+    """Offsets that look right to a program, and have another value. Below 0 is none."""
+    places = defaultdict[str, set[int]](set)
     for each in read:
-        first.setdefault(each.value, each.offset)
+        places[each.value].add(each.offset)
     told = {tag: int(what) for tag, (good, what) in answers.items() if good}
-    wrong = [tag for tag, offset in told.items() if offset >= 0 and offset != first.get(tag.rstrip("'"), offset)]
-    return f"WRONG OFFSETS {' '.join(wrong)}" if wrong else ""
+    wrong = [
+        tag for tag, offset in told.items() if offset >= 0 and offset not in places.get(tag.rstrip(AGAIN), {offset})
+    ]
+    return f"WRONG OFFSETS {compact(wrong)}" if wrong else ""

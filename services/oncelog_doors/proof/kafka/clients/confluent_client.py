@@ -5,7 +5,7 @@ from functools import partial
 from threading import Thread
 from typing import Any
 
-from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, Producer, TopicPartition
+from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, Producer, TopicPartition
 
 from oncelog_doors.proof.kafka.clients import lines, say, time_ms, value_of
 
@@ -40,7 +40,12 @@ def main(servers: str, topic: str) -> None:
 
 def poll(producer: Any) -> None:
     while True:
-        producer.poll(1.0)
+        try:
+            producer.poll(1.0)
+        except KafkaException as error:
+            if not error.args[0].fatal():
+                raise
+            producer.purge(in_flight=False)  # nothing more is sent
 
 
 def delivered(tag: str, error: Any, message: Any) -> None:
