@@ -1,4 +1,4 @@
-"""`oncelog-doors serve`, or `python -m oncelog_doors serve`: one door. `pulsar-proof` and `kafka-proof`: see `proof`."""
+"""`oncelog-doors serve`, or `python -m oncelog_doors serve`: one door. `pulsar-proof`, `kafka-proof`: see `proof`."""
 
 import argparse
 

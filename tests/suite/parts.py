@@ -431,11 +431,7 @@ PROOFS: tuple[Proof, ...] = (
     ),
     Proof(
         "clients-of-doors",
-        (
-            "doors/clients/test_chunks.py",
-            "doors/clients/test_kafka_through_faults.py",
-            "doors/clients/test_proof_rows.py",
-        ),
+        tuple(f"doors/clients/test_{name}.py" for name in ("chunks", "kafka_through_faults", "proof_rows")),
         ("services/oncelog_doors", f"{_CORE}/formats", f"{_CORE}/publishing", "tests/doors/clients"),
         ("doors/cluster/test_door_chunks.py", "doors/clients/test_kafka_clients.py"),
         seconds=90.0,
@@ -465,13 +461,15 @@ PROOFS: tuple[Proof, ...] = (
         seconds=2_400.0,
     ),
     Proof(
-        "pulsar-defects",
-        (),
-        ("services/oncelog_doors", f"{_CORE}/formats/pulsar.py", f"{_CORE}/publishing"),
+        "pulsar-defects", (), ("services/oncelog_doors", f"{_CORE}/formats/pulsar.py", f"{_CORE}/publishing"),
         ("doors/proof/test_pulsar_cursor.py", "doors/proof/test_pulsar_rule.py"),
-        words=("make", "--no-print-directory", "pulsar-proof"),
-        seconds=600.0,
-    ),
+        words=("make", "--no-print-directory", "pulsar-proof"), seconds=600.0,
+    ),  # fmt: skip
+    Proof(
+        "kafka-defects", (), ("services/oncelog_doors", f"{_CORE}/formats", f"{_CORE}/publishing"),
+        ("doors/proof/test_kafka_rule.py", "doors/clients/test_kafka_clients.py"),
+        words=("make", "--no-print-directory", "kafka-proof"), seconds=600.0,
+    ),  # fmt: skip
     Proof(
         "new-seeds",
         (),

@@ -25,7 +25,7 @@ class RuleCluster(KafkaCluster):
 
     _partitions: dict[TopicName, "asyncio.Task[RulePartition]"] | None = None
 
-    def is_ours(self, producer_id: int) -> bool:  # noqa: ARG002
+    def is_ours(self, producer_id: int) -> bool:
         return True  # any number may be one of this cluster
 
     async def open_producer(self, log: TopicName, caller: Caller, producer_id: int | None) -> ProducerPort:

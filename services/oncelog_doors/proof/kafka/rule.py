@@ -7,13 +7,14 @@ batch is judged by its epoch and numbers:
     nothing kept of the producer id                stored, whatever its number is (since KIP-360)
     one of the five, with the same numbers         a duplicate, with the offset of the first copy
     a lower epoch                                  refused, 47
-    a higher epoch: at number 0                    stored; the five are forgotten
-    the same: behind the last number, or 0 behind 2**31 - 1      stored
+    a higher epoch, from number 0 on               stored; the five are forgotten
+    the same epoch, from the next number on        stored; 0 comes after 2**31 - 1
     anything else                                  refused, 45
 
-A broker that starts knows the last batch of each producer id alone: its snapshot has no more. A producer id is forgotten
-when its last batch is a day old (producer.id.expiration.ms). That is the time that the client has written into its
-records. The broker looks for such ids when it starts and every 10 minutes; here each second, so that a history is short.
+A broker that starts knows the last batch of each producer id alone: its snapshot has no more. A producer id is
+forgotten when its last batch is a day old (producer.id.expiration.ms), by the time that the client has written into its
+records. The broker looks for such ids when it starts, and every 10 minutes; here each second, so that a history is
+short.
 """
 
 from collections.abc import Iterable

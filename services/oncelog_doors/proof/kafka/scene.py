@@ -21,8 +21,8 @@ class KafkaClient(ProofClient[KafkaProxy]):
     """A program with a client library of Kafka (`clients`)."""
 
     async def open(self, *, batch: int = 1, age_s: int = 0, in_flight: int = 0) -> None:
-        """Open its producer. batch: messages of one (see `clients`). age_s: of the timestamps of its messages. in_flight: batches,
-        more than the library allows; 0: as it does."""
+        """Open its producer. batch: messages of one (see `clients`). age_s: of the timestamps of its messages.
+        in_flight: batches, more than the library allows; 0: as it does."""
         await self.done("opened", f"open {batch} {age_s} {in_flight}")
 
     def send(self, *tags: str, partition: int = 0) -> None:
@@ -81,7 +81,7 @@ class Scene(SceneOf[KafkaProxy, KafkaClient]):
         await rest(self.world.client, "PUT", f"{self.rest_path}/partitions", count)
 
     async def sent_before(self, producer_id: int, numbers: int) -> None:
-        """So many records of this producer count as stored. Kafka's rule knows nothing of them, and takes any number."""
+        """So many records of this producer count as stored. Kafka's rule knows none of them, and takes any number."""
         if self.side is Side.DOOR:
             producer = await create_packed_producer(
                 self.world.client, f"public/{self.side.value}/{self.topic}", producer_name=f"{KAFKA}{producer_id}",
@@ -99,7 +99,9 @@ class Scene(SceneOf[KafkaProxy, KafkaClient]):
         """What all clients were answered, and what a new one reads."""
         answers = self.answers
         words = iter(await (await self.client()).read())
-        read = [_Read(partition, int(offset), value) for partition, offset, value in zip(words, words, words)]
+        read = [
+            _Read(partition, int(offset), value) for partition, offset, value in zip(words, words, words, strict=True)
+        ]
         return Outcome(
             acknowledged=[tag for tag, (good, _) in answers.items() if good],
             refused=[tag for tag, (good, _) in answers.items() if not good],

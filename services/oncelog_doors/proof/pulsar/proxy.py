@@ -12,7 +12,7 @@ _SIZE = Struct(">I")
 class PulsarProxy(FaultProxy):
     """Errors are also seen by their name in Pulsar's protocol."""
 
-    def named(self, link: Link, body: bytes, *, of_client: bool) -> tuple[str, bytes]:  # noqa: ARG002
+    def named(self, link: Link, body: bytes, *, of_client: bool) -> tuple[str, bytes]:
         (size,) = _SIZE.unpack_from(body)
         name, command = parse_command(body[_SIZE.size : _SIZE.size + size])
         if name in ("error", "send_error"):

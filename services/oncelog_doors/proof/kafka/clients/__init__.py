@@ -2,13 +2,14 @@
 
 SERVERS TOPIC as arguments, then lines on standard input; values and tags have no spaces:
 
-open COUNT AGE_S LIMIT       an idempotent producer; 1: each message is a batch of its
-                             own, else what one line sends; librdkafka makes batches of
-                             COUNT; timestamps are so old; LIMIT of batches in flight, 0:
-                             the library's own                                               opened
-send PARTITION TAG ...       the value is the tag without apostrophes; without waiting       sent TAG OFFSET | failed TAG WHAT
-renumber NUMBER              of the next record of partition 0, as if so many were sent      renumbered
-read                         all partitions to their ends                                    read PARTITION OFFSET VALUE ...
+open COUNT AGE_S LIMIT    an idempotent producer; COUNT 1: each message is a batch
+                          of its own, else what one line sends; librdkafka makes
+                          batches of COUNT; timestamps are so old; LIMIT of batches
+                          in flight, 0: the library's own                            opened
+send PARTITION TAG ...    without waiting; the value is the tag without apostrophes  sent TAG OFFSET
+                                                                                     failed TAG WHAT
+renumber NUMBER           of the next record of partition 0, as if so many were sent renumbered
+read                      all partitions to their ends             read PARTITION OFFSET VALUE ...
 """
 
 import sys

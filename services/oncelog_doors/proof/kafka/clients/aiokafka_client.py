@@ -57,7 +57,8 @@ async def main(servers: str, topic: str) -> None:
             case "send", partition, *tags if sending is not None:
                 await sending.send(int(partition), tags)
             case "renumber", number if sending is not None:
-                sending.producer._txn_manager._sequence_numbers[TopicPartition(topic, 0)] = int(number)
+                numbers = sending.producer._txn_manager._sequence_numbers  # noqa: SLF001
+                numbers[TopicPartition(topic, 0)] = int(number)
                 say("renumbered")
             case ["read"]:
                 say("read", *await read(servers, topic))

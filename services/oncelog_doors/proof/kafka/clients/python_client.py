@@ -15,6 +15,8 @@ from oncelog_doors.proof.kafka.clients import lines, say, time_ms, value_of
 
 _IN_FLIGHT = "max_in_flight_requests_per_connection"
 _CONNECTING = {"reconnect_backoff_ms": 50, "reconnect_backoff_max_ms": 200}
+#: It gives nothing up while answers are held.
+_PATIENCE = {"request_timeout_ms": 120_000, "delivery_timeout_ms": 300_000}
 
 
 def main(servers: str, topic: str) -> None:
@@ -24,7 +26,7 @@ def main(servers: str, topic: str) -> None:
             case "open", count, age_s, limit:
                 batching = {"batch_size": 0} if count == "1" else {"linger_ms": 60_000}
                 producer = KafkaProducer(
-                    bootstrap_servers=servers, enable_idempotence=True, acks="all", **batching, **_CONNECTING
+                    bootstrap_servers=servers, enable_idempotence=True, acks="all", **batching, **_CONNECTING, **_PATIENCE
                 )
                 if int(limit):
                     raise_limit(producer, int(limit))
@@ -37,7 +39,8 @@ def main(servers: str, topic: str) -> None:
                 if len(tags) > 1:
                     Thread(target=producer.flush, daemon=True).start()
             case "renumber", number if producer is not None:
-                producer._transaction_manager.set_sequence_number(TopicPartition(topic, 0), int(number))
+                numbers = producer._transaction_manager  # noqa: SLF001
+                numbers.set_sequence_number(TopicPartition(topic, 0), int(number))
                 say("renumbered")
             case ["read"]:
                 say("read", *read(servers, topic))
@@ -47,9 +50,10 @@ def main(servers: str, topic: str) -> None:
 
 def raise_limit(producer: Any, limit: int) -> None:
     """It allows five batches in flight, of one partition only one."""
-    producer._sender.config["guarantee_message_order"] = False
-    manager = producer._sender._client._manager
-    for config in (manager.config, *(each.config for each in manager._conns.values())):
+    sender = producer._sender  # noqa: SLF001
+    sender.config["guarantee_message_order"] = False
+    manager = sender._client._manager  # noqa: SLF001
+    for config in (manager.config, *(each.config for each in manager._conns.values())):  # noqa: SLF001
         config[_IN_FLIGHT] = limit
 
 
