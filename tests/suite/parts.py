@@ -177,11 +177,7 @@ PARTS: tuple[Part, ...] = (
     ),
     Part(
         "doors/clients",
-        (
-            "doors/clients/test_file_through_kills.py",
-            "doors/clients/test_python_consumers.py",
-            "doors/clients/test_kafka_clients.py",
-        ),
+        tuple(f"doors/clients/test_{name}.py" for name in ("file_through_kills", "python_consumers", "kafka_clients")),
         60.0,
     ),
     Part("lab", ("lab",), 20.0),
@@ -461,15 +457,21 @@ PROOFS: tuple[Proof, ...] = (
         seconds=2_400.0,
     ),
     Proof(
-        "pulsar-defects", (), ("services/oncelog_doors", f"{_CORE}/formats/pulsar.py", f"{_CORE}/publishing"),
+        "pulsar-defects",
+        (),
+        ("services/oncelog_doors", f"{_CORE}/formats/pulsar.py", f"{_CORE}/publishing"),
         ("doors/proof/test_pulsar_cursor.py", "doors/proof/test_pulsar_rule.py"),
-        words=("make", "--no-print-directory", "pulsar-proof"), seconds=600.0,
-    ),  # fmt: skip
+        words=("make", "--no-print-directory", "pulsar-proof"),
+        seconds=600.0,
+    ),
     Proof(
-        "kafka-defects", (), ("services/oncelog_doors", f"{_CORE}/formats", f"{_CORE}/publishing"),
+        "kafka-defects",
+        (),
+        ("services/oncelog_doors", f"{_CORE}/formats", f"{_CORE}/publishing"),
         ("doors/proof/test_kafka_rule.py", "doors/clients/test_kafka_clients.py"),
-        words=("make", "--no-print-directory", "kafka-proof"), seconds=600.0,
-    ),  # fmt: skip
+        words=("make", "--no-print-directory", "kafka-proof"),
+        seconds=600.0,
+    ),
     Proof(
         "new-seeds",
         (),

@@ -59,7 +59,7 @@ async def crash_with_writes(scene: Scene) -> Outcome:
     second = await scene.client()
     opening = scene.start(second.open("shop"))
     await wait_for(lambda: second.proxy.seen["producer"], "PRODUCER")
-    if scene.side is Side.PULSAR:
+    if scene.side is Side.RULE:
         await opening
     await scene.world.crash(scene.side)
     last = await opening
@@ -255,7 +255,7 @@ async def crash_between_chunks(scene: Scene) -> Outcome:
     client.proxy.hold("send", after=2)
     client.send("1", 1, size=_THREE_CHUNKS_BYTES)
     seen = client.proxy.seen
-    if scene.side is Side.PULSAR:
+    if scene.side is Side.RULE:
         await wait_for(lambda: seen["send_receipt"] == 2, "receipts of chunks")
     await wait_for(lambda: client.proxy.held["send"], "chunks on the wire")
     await lasting(1.0)  # they are at the door, and with the owner

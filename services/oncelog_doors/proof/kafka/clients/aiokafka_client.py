@@ -67,7 +67,7 @@ async def main(servers: str, topic: str) -> None:
 
 
 async def read(servers: str, topic: str) -> list[str]:
-    found = []
+    found: list[str] = []
     async with AIOKafkaConsumer(topic, bootstrap_servers=servers, enable_auto_commit=False) as consumer:
         for partition in sorted(consumer.partitions_for_topic(topic) or ()):
             place = TopicPartition(topic, partition)

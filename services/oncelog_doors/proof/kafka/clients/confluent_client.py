@@ -59,7 +59,7 @@ def delivered(tag: str, error: Any, message: Any) -> None:
 def read(servers: str, topic: str) -> list[str]:
     # librdkafka wants a group, also if the program assigns partitions.
     consumer = Consumer({"bootstrap.servers": servers, "group.id": "unused", "enable.auto.commit": False})
-    found = []
+    found: list[str] = []
     try:
         for partition in sorted(consumer.list_topics(topic, _WAIT_S).topics[topic].partitions):
             place = TopicPartition(topic, partition, OFFSET_BEGINNING)

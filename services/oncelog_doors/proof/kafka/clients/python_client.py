@@ -25,9 +25,8 @@ def main(servers: str, topic: str) -> None:
         match line:
             case "open", count, age_s, limit:
                 batching = {"batch_size": 0} if count == "1" else {"linger_ms": 60_000}
-                producer = KafkaProducer(
-                    bootstrap_servers=servers, enable_idempotence=True, acks="all", **batching, **_CONNECTING, **_PATIENCE
-                )
+                own = {**batching, **_CONNECTING, **_PATIENCE}
+                producer = KafkaProducer(bootstrap_servers=servers, enable_idempotence=True, acks="all", **own)
                 if int(limit):
                     raise_limit(producer, int(limit))
                 say("opened")
@@ -67,7 +66,7 @@ def failed(tag: str, error: Any) -> None:
 
 def read(servers: str, topic: str) -> list[str]:
     consumer = KafkaConsumer(bootstrap_servers=servers, enable_auto_commit=False, **_CONNECTING)
-    found = []
+    found: list[str] = []
     try:
         partitions = [TopicPartition(topic, each) for each in sorted(consumer.partitions_for_topic(topic))]
         for partition, end in sorted(consumer.end_offsets(partitions).items()):
