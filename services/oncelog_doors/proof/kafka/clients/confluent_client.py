@@ -43,9 +43,8 @@ def poll(producer: Any) -> None:
         try:
             producer.poll(1.0)
         except KafkaException as error:
-            if not error.args[0].fatal():
+            if not error.args[0].fatal():  # then nothing more is sent, and what was sent is still answered
                 raise
-            producer.purge(in_flight=False)  # nothing more is sent
 
 
 def delivered(tag: str, error: Any, message: Any) -> None:
