@@ -16,9 +16,9 @@ _SIDES = """\
   behind the door      as users get it. Each row must pass."""
 #: {name of a client: its module, and the program with it}
 _PROGRAMS = {
-    "confluent-kafka": ("confluent_kafka", "confluent_client"),
-    "kafka-python": ("kafka", "python_client"),
-    "aiokafka": ("aiokafka", "aiokafka_client"),
+    "confluent-kafka": ("confluent_kafka", "oncelog_doors.proof.kafka.clients.confluent_client"),
+    "kafka-python": ("kafka", "oncelog_doors.proof.kafka.clients.python_client"),
+    "aiokafka": ("aiokafka", "oncelog_doors.proof.kafka.clients.aiokafka_client"),
 }
 
 
@@ -26,7 +26,7 @@ def client_kinds(_options: argparse.Namespace | None = None) -> list[ClientKind]
     return [
         ClientKind(name, missing=f"pip install {name}")
         if importlib.util.find_spec(library) is None
-        else ClientKind(name, tuple(module(f"oncelog_doors.proof.kafka.clients.{program}")))
+        else ClientKind(name, tuple(module(program)))
         for name, (library, program) in _PROGRAMS.items()
     ]
 
