@@ -26,7 +26,7 @@ WIRES = $(sort $(patsubst proto/%/,%,$(dir $(PROTOS))))
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup proto kafka-tables guarantees lint measure format test test-core test-doors test-effects test-spark test-lab test-changed test-steady proofs sim demo spark-proof jobs-proof fault-proof effects-proof effects-comparison copier-proof kafka-java-proof pulsar-java-proof pulsar-go-proof pulsar-suites-proof pulsar-proof verdicts-proof upgrade-proof retention-proof ledgers-proof records-proof console-proof smoke smoke-storage smoke-spark chaos bench images dist lock clean tools tools-java how-long
+.PHONY: help setup proto kafka-tables guarantees lint measure format test test-core test-doors test-effects test-spark test-lab test-changed test-steady proofs sim demo spark-proof jobs-proof fault-proof effects-proof effects-comparison copier-proof kafka-java-proof pulsar-java-proof pulsar-go-proof pulsar-suites-proof pulsar-proof kafka-proof verdicts-proof upgrade-proof retention-proof ledgers-proof records-proof console-proof smoke smoke-storage smoke-spark chaos bench images dist lock clean tools tools-java how-long
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "make %-13s %s\n", $$1, $$2}'
@@ -171,11 +171,14 @@ pulsar-proof: tools-java $(STAMP) ## defects of Pulsar, shown with its own clien
 	@mkdir -p $(PULSAR_PROOF)/go
 	mvn -q -B -f tests/doors/clients/java/client_4/pom.xml dependency:copy-dependencies -DincludeScope=runtime -DoutputDirectory=$(CURDIR)/$(PULSAR_PROOF)/jars
 	@go=; if command -v go >/dev/null; then \
-		cp tests/doors/clients/go/programs/go.* services/oncelog_doors/proof/clients/go/main.go $(PULSAR_PROOF)/go; \
+		cp tests/doors/clients/go/programs/go.* services/oncelog_doors/proof/pulsar/clients/go/main.go $(PULSAR_PROOF)/go; \
 		(cd $(PULSAR_PROOF)/go && GOMODCACHE=$$PWD/../../go-modules GOCACHE=$$PWD/../../go-built GOFLAGS=-modcacherw go build -o client .) || exit 1; \
 		go="--go $(PULSAR_PROOF)/go/client"; \
 	fi; \
 	$(BIN)/python -m oncelog_doors pulsar-proof --java $(PULSAR_PROOF)/jars $$go $(PROOF)
+
+kafka-proof: $(STAMP) ## defects of Kafka's deduplication, shown with its own clients, and what a door makes of them (PROOF=more options)
+	$(BIN)/python -m oncelog_doors kafka-proof $(PROOF)
 
 verdicts-proof: $(STAMP) ## compare an owner over gRPC with the reference model for STEPS steps, 10 million unless given (SEED=)
 	VERDICTS_SEED=$(SEED) VERDICTS_STEPS=$(STEPS) $(BIN)/pytest -q tests/contract/owner/reference

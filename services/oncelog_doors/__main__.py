@@ -1,4 +1,4 @@
-"""`oncelog-doors serve`, or `python -m oncelog_doors serve`: one door. `oncelog-doors pulsar-proof`: see `proof`."""
+"""`oncelog-doors serve`, or `python -m oncelog_doors serve`: one door. `pulsar-proof`, `kafka-proof`: see `proof`."""
 
 import argparse
 
@@ -6,14 +6,17 @@ from oncelog.runtime.descriptors import program
 from oncelog.runtime.process import load_settings, run
 from oncelog.runtime.settings import DoorSettings
 from oncelog_doors.process import DoorProcess
-from oncelog_doors.proof import command as pulsar_proof
+from oncelog_doors.proof import command as proofs
+from oncelog_doors.proof.kafka.proof import KAFKA
+from oncelog_doors.proof.pulsar.proof import PULSAR
 
 
 @program
 def main() -> int:
     parser = argparse.ArgumentParser(prog="oncelog-doors", description="Gateways to Oncelog for clients of others.")
     commands = parser.add_subparsers(dest="command", required=True)
-    pulsar_proof.add_command(commands)
+    for proof in (PULSAR, KAFKA):
+        proofs.add_command(commands, proof)
     serve = commands.add_parser(
         "serve",
         help="serve clients of Pulsar and Kafka",
@@ -61,8 +64,8 @@ def main() -> int:
     serve.add_argument("--host", dest="listen_host", help="address of the health port")
     serve.add_argument("--health-port", type=int, help="port of /livez, /readyz and /metrics; 0: a free port")
     parsed = parser.parse_args()
-    if parsed.command == "pulsar-proof":
-        return pulsar_proof.run(parsed)
+    if "proof" in parsed:
+        return proofs.run(parsed)
     arguments = vars(parsed)
     del arguments["command"]
     settings = load_settings(DoorSettings, arguments)

@@ -44,13 +44,19 @@ _CONNECTION_PART = 4
 
 
 class DoorProcess:
-    """`run` runs until the process ends. cluster, sends: what decides about batches and their answers."""
+    """`run` runs until the process ends. cluster, sends: what decides about batches of Pulsar's clients and their
+    answers; kafka: about those of Kafka's."""
 
     def __init__(
-        self, settings: DoorSettings, *, cluster: type[SdkCluster] = SdkCluster, sends: type[Sends] = Sends
+        self,
+        settings: DoorSettings,
+        *,
+        cluster: type[SdkCluster] = SdkCluster,
+        sends: type[Sends] = Sends,
+        kafka: type[KafkaCluster] = KafkaCluster,
     ) -> None:
         self.settings = settings
-        self._cluster, self._sends = cluster, sends
+        self._cluster, self._sends, self._kafka = cluster, sends, kafka
         #: why the door gets no new clients; None once it serves
         self._unready: str | None = "starting"
 
@@ -94,7 +100,7 @@ class DoorProcess:
                 serving |= await _serve_rest(stack, settings, security, rest, cluster, serving)
             if settings.kafka_address or settings.kafka_tls_address:
                 namespace = parse_namespace(settings.kafka_namespace_name)
-                kafka = _kafka_home(settings, KafkaCluster(cluster, rest, cluster_id, namespace), admissions)
+                kafka = _kafka_home(settings, self._kafka(cluster, rest, cluster_id, namespace), admissions)
                 observe_kafka(telemetry, kafka)
                 doors.append(Listener(kafka, partial(KafkaConnection, kafka)))
                 stack.push_async_callback(doors[-1].close)

@@ -170,11 +170,9 @@ PARTS: tuple[Part, ...] = (
     Part(
         "doors/clients",
         (
+            *("doors/clients/test_file_through_kills.py", "doors/clients/test_python_consumers.py"),
+            *("doors/clients/test_kafka_clients.py", "doors/clients/test_kafka_administrators.py"),
             "doors/clients/test_kcat.py",
-            "doors/clients/test_file_through_kills.py",
-            "doors/clients/test_python_consumers.py",
-            "doors/clients/test_kafka_clients.py",
-            "doors/clients/test_kafka_administrators.py",
         ),
         85.0,
     ),
@@ -470,6 +468,14 @@ PROOFS: tuple[Proof, ...] = (
         ("services/oncelog_doors", f"{_CORE}/formats/pulsar.py", f"{_CORE}/publishing"),
         ("doors/proof/test_pulsar_cursor.py", "doors/proof/test_pulsar_rule.py"),
         words=("make", "--no-print-directory", "pulsar-proof"),
+        seconds=600.0,
+    ),
+    Proof(
+        "kafka-defects",
+        (),
+        ("services/oncelog_doors", f"{_CORE}/formats", f"{_CORE}/publishing"),
+        ("doors/proof/test_kafka_rule.py", "doors/clients/test_kafka_clients.py"),
+        words=("make", "--no-print-directory", "kafka-proof"),
         seconds=600.0,
     ),
     Proof(

@@ -105,8 +105,9 @@ class ProducerPort(Protocol):
     """One open producer: a session with the owner of its partition, which comes back after takeovers by itself."""
 
     @property
-    def mark(self) -> SequenceId:
-        """The highest id that was durable when it was opened, after writes in flight had settled; -1: none."""
+    def mark(self) -> SequenceId | None:
+        """The highest id that was durable when it was opened, after writes in flight had settled; -1: none. None: ids
+        are counted here, and the numbers of clients mean nothing."""
 
     def has_room(self, size: int) -> bool:
         """Whether a batch of this size may be given now."""

@@ -100,7 +100,7 @@ class PartitionProducer:
             self._end(error)
             return
         self._port = port
-        if key.producer_id is not None:
+        if port.mark is not None:
             self._numbers = BatchNumbers(port.mark)
         self._hand_over()
         self._end(await port.ended())

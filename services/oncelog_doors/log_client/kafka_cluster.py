@@ -20,10 +20,10 @@ from oncelog_doors.connections.ports import ProvedCaller
 from oncelog_doors.core.kafka.producer_ids import is_ours, producer_id_of
 from oncelog_doors.core.kafka.stored_entries import first_at, goes_out_as_it_came, records_of
 from oncelog_doors.core.shared.named_topics import OWN_PREFIX, NamedTopic
-from oncelog_doors.kafka.ports import NO_OFFSET, Bounds, FoundOffset, ReadBatch, StoredPlace
+from oncelog_doors.kafka.ports import NO_OFFSET, Bounds, FoundOffset, ProducerPort, ReadBatch, StoredPlace
 from oncelog_doors.log_client.forwarded_rest import ForwardedRest
 from oncelog_doors.log_client.kafka_administration import KafkaAdministration
-from oncelog_doors.log_client.kafka_producer import KafkaProducer, open_kafka_producer
+from oncelog_doors.log_client.kafka_producer import open_kafka_producer
 from oncelog_doors.log_client.log_reader import LogReader, open_at
 from oncelog_doors.log_client.rights import Rights
 from oncelog_doors.log_client.sdk_cluster import SdkCluster
@@ -132,7 +132,7 @@ class KafkaCluster:
     def is_ours(self, producer_id: int) -> bool:
         return is_ours(producer_id, self.cluster_id, crc32c)
 
-    async def open_producer(self, log: TopicName, caller: Caller, producer_id: int | None) -> KafkaProducer:
+    async def open_producer(self, log: TopicName, caller: Caller, producer_id: int | None) -> ProducerPort:
         return await open_kafka_producer(self._client, log, caller, producer_id)
 
     async def offset_at_place(self, log: TopicName, place: StoredPlace) -> int:

@@ -32,14 +32,14 @@ _CODES: tuple[tuple[type[OncelogError], ErrorCode], ...] = (
 
 
 class KafkaProducer:
-    """Of one partition."""
+    """Of one partition. numbered: by a client."""
 
-    def __init__(self, producer: PackedProducer) -> None:
-        self._producer = producer
+    def __init__(self, producer: PackedProducer, *, numbered: bool) -> None:
+        self._producer, self._numbered = producer, numbered
 
     @property
-    def mark(self) -> SequenceId:
-        return self._producer.last_sequence_id
+    def mark(self) -> SequenceId | None:
+        return self._producer.last_sequence_id if self._numbered else None
 
     def has_room(self, size: int) -> bool:
         return self._producer.has_room(size)
@@ -77,7 +77,7 @@ async def open_kafka_producer(
 ) -> KafkaProducer:
     """As `ClusterPort.open_producer`. client: with a token of a superuser, if the cluster wants tokens."""
     if producer_id is None:  # under a name that the log assigns, and forgets after a day
-        return KafkaProducer(await create_packed_producer(client, str(log), on_behalf_of=caller))
+        return KafkaProducer(await create_packed_producer(client, str(log), on_behalf_of=caller), numbered=False)
     producer = await create_packed_producer(
         client,
         str(log),
@@ -88,7 +88,7 @@ async def open_kafka_producer(
         epoch=secrets.randbits(64),
         on_behalf_of=caller,
     )
-    return KafkaProducer(producer)
+    return KafkaProducer(producer, numbered=True)
 
 
 def decision_of(result: PackedResult) -> Decision:

@@ -1,8 +1,8 @@
-"""`oncelog-doors pulsar-proof`: defects of Pulsar's deduplication and acknowledgements, shown with its own clients, and
-what a door makes of them.
+"""`oncelog-doors pulsar-proof` and `kafka-proof`: defects of these systems' deduplication, and of Pulsar's
+acknowledgements, shown with their own clients, and what a door makes of them.
 
-    histories   what happens, and what is expected of it on each side
-    world       the cluster, a door for each side, clients; `proxy` breaks their connections
-    pulsar_*    the left side: the same door, where Pulsar's rule decides
-    outcome     what was acknowledged, and what is read back or received again; `table` shows it
+    pulsar, kafka   the histories of each; its clients; the left side: the same door, where its rule decides
+    histories       what a proof consists of
+    world           the cluster, a door for each side, clients; `proxy` breaks their connections
+    outcome         what was acknowledged, and what is read back or received again; `table` shows it
 """

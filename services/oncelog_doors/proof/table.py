@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from rich.console import Console
 from rich.table import Table
 
-from oncelog_doors.proof.histories import LEFT_OUT, History
+from oncelog_doors.proof.histories import History, Proof
 
 #: Of a table in a file, whose reader has no terminal.
 WIDTH = 118
@@ -31,12 +31,13 @@ class Row:
             return None
         return (self.left, self.right) == (self.history.left, self.history.right)
 
-    def to_json(self) -> dict[str, object]:
+    def to_json(self, rule: str) -> dict[str, object]:
+        """rule: the key of the left side."""
         history = self.history
         return {
             "defect": history.defect, "history": history.title, "client": self.client, "passed": self.passed,
-            "pulsars_rule": self.left, "door": self.right, "not_run": self.missing,
-            "expected": {"pulsars_rule": history.left, "door": history.right},
+            rule: self.left, "door": self.right, "not_run": self.missing,
+            "expected": {rule: history.left, "door": history.right},
         }  # fmt: skip
 
 
@@ -56,16 +57,16 @@ def summary(rows: Sequence[Row]) -> str:
     return "; ".join(words)
 
 
-def to_json(rows: Sequence[Row]) -> dict[str, object]:
+def to_json(proof: Proof, rows: Sequence[Row]) -> dict[str, object]:
     """{"proven", "summary", "rows": [...], "left_out": {defects: why}}"""
-    shown = [row.to_json() for row in rows]
-    return {"proven": proven(rows), "summary": summary(rows), "rows": shown, "left_out": LEFT_OUT}
+    shown = [row.to_json(f"{proof.protocol}s_rule") for row in rows]
+    return {"proven": proven(rows), "summary": summary(rows), "rows": shown, "left_out": dict(proof.left_out)}
 
 
-def print_table(rows: Sequence[Row], console: Console) -> None:
+def print_table(proof: Proof, rows: Sequence[Row], console: Console) -> None:
     """Clients with the same outcomes share a row. Below a row that has not passed is what was expected."""
     table = Table(box=None, header_style="bold", pad_edge=False)
-    for column in ("defect", "history", "clients", "under Pulsar's rule", "behind the door", "passed"):
+    for column in ("defect", "history", "clients", f"under {proof.system}'s rule", "behind the door", "passed"):
         table.add_column(column)
     clients = defaultdict[Row, list[str]](list)
     for row in rows:
@@ -77,6 +78,6 @@ def print_table(rows: Sequence[Row], console: Console) -> None:
         if row.passed is False:
             table.add_row("", "", "", f"[red]expected:[/] {history.left}", f"[red]expected:[/] {history.right}", "")
     console.print(table)
-    for defects, why in LEFT_OUT.items():
+    for defects, why in proof.left_out.items():
         console.print(f"left out: {defects}: {why}", highlight=False, soft_wrap=True)
     console.print(summary(rows), highlight=False, soft_wrap=True, style="bold")

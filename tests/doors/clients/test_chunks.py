@@ -10,7 +10,7 @@ import pulsar
 import pytest
 
 import oncelog
-from oncelog_doors.proof.proxy import FaultProxy
+from oncelog_doors.proof.pulsar.proxy import PulsarProxy
 from tests.cluster.cluster_fixture import Cluster
 from tests.cluster.conftest import client
 from tests.doors.clients.pulsar_cluster import cluster
@@ -36,7 +36,7 @@ async def threaded(call: Callable[..., T], *arguments: Any, **options: Any) -> T
 class Pulsar:
     """A client of Pulsar behind a fault proxy."""
 
-    def __init__(self, own: Any, proxy: FaultProxy) -> None:
+    def __init__(self, own: Any, proxy: PulsarProxy) -> None:
         self.own, self.proxy = own, proxy
 
     @classmethod
@@ -45,7 +45,7 @@ class Pulsar:
         def port() -> int:
             return int(cluster.status()["pulsar_url"].rpartition(":")[2])
 
-        async with FaultProxy.running(port) as proxy:
+        async with PulsarProxy.running(port) as proxy:
             own = pulsar.Client(
                 f"pulsar://127.0.0.1:{proxy.port}", operation_timeout_seconds=int(DEADLINE_S),
                 logger=pulsar.ConsoleLogger(pulsar.LoggerLevel.Info),

@@ -7,11 +7,10 @@ from pathlib import Path
 import pytest
 
 from oncelog.runtime.port_claim import claim_port, port_of
+from oncelog_doors.proof.kafka.proxy import KafkaProxy
 from tests.cluster.cluster_fixture import DEADLINE_S, Cluster
 from tests.cluster.until import until
 from tests.doors.clients.kafka_programs import NO_OPTIONS, PUBLISHERS, READERS, Message, Options
-from tests.doors.clients.kafka_proxy import LossyProxy
-from tests.doors.cluster.door_program import DoorProgram
 
 pytestmark = pytest.mark.asyncio
 
@@ -41,19 +40,16 @@ def values(servers: str, topic: str) -> list[bytes | None]:
 @pytest.mark.hazard("late-answer")
 async def test_answers_that_are_lost_store_nothing_twice(cluster: Cluster) -> None:
     """The client sends the same batch again on another connection, and the log finds it as the same bytes."""
-    with claim_port("127.0.0.1") as claim:
-        proxy_port = port_of(claim)
-    listening = ("--kafka", "127.0.0.1:0", "--kafka-advertised", f"127.0.0.1:{proxy_port}")
     direct = str(cluster.status()["kafka_servers"])
-    with DoorProgram.running("--url", cluster.url, *listening) as door:
-        for library, publish in PUBLISHERS.items():
-            lost = frozenset(range(0, 20, 3))
-            async with LossyProxy.running(proxy_port, door.port("kafka"), lost) as proxy:
-                topic, servers = f"lossy-{library}", f"127.0.0.1:{proxy_port}"
-                offsets = await asyncio.to_thread(publish, servers, topic, MESSAGES, SMALL[library])
-                assert proxy.produces > 20
-            assert offsets == list(range(len(MESSAGES)))
-            assert await asyncio.to_thread(values, direct, topic) == [each.value for each in MESSAGES]
+    port = int(direct.rpartition(":")[2])
+    for library, publish in PUBLISHERS.items():
+        async with KafkaProxy.running(lambda: port) as proxy:
+            proxy.lost["Produce answer"] = range(0, 20, 3)
+            topic, servers = f"lossy-{library}", f"127.0.0.1:{proxy.port}"
+            offsets = await asyncio.to_thread(publish, servers, topic, MESSAGES, SMALL[library])
+            assert proxy.seen["Produce answer"] > 20
+        assert offsets == list(range(len(MESSAGES)))
+        assert await asyncio.to_thread(values, direct, topic) == [each.value for each in MESSAGES]
 
 
 @pytest.mark.hazard("two-gateways-hold-one-client")

@@ -90,7 +90,7 @@ class FakeProducer:
     def __init__(self, log: FakeLog, producer_id: int | None) -> None:
         self.log, self.producer_id = log, producer_id
         self.end: asyncio.Future[OncelogError] = asyncio.get_running_loop().create_future()
-        self.mark = NO_SEQUENCE if producer_id is None else log.marks.get(producer_id, NO_SEQUENCE)
+        self.mark = None if producer_id is None else log.marks.get(producer_id, NO_SEQUENCE)
         if producer_id is not None:
             former = log.sessions.get(producer_id)
             if former is not None:

@@ -6,7 +6,7 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from oncelog_doors.proof.proxy import FaultProxy
+from oncelog_doors.proof.pulsar.proxy import PulsarProxy
 from tests.cluster.until import until
 from tests.doors.pulsar.bytes_of_clients import PING, command, frame, send
 
@@ -26,7 +26,7 @@ def receipt(number: int) -> bytes:
 class Ends:
     """A server, a proxy in front of it, and a client of the proxy."""
 
-    def __init__(self, proxy: FaultProxy) -> None:
+    def __init__(self, proxy: PulsarProxy) -> None:
         self.proxy = proxy
         #: {connection: what the server got}
         self.got: list[bytearray] = []
@@ -50,7 +50,7 @@ class Ends:
 @asynccontextmanager
 async def running() -> AsyncIterator[Ends]:
     port = 0
-    async with FaultProxy.running(lambda: port) as proxy:
+    async with PulsarProxy.running(lambda: port) as proxy:
         ends = Ends(proxy)
         server = await asyncio.start_server(ends.serve, "127.0.0.1", 0)
         port = server.sockets[0].getsockname()[1]

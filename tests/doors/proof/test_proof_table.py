@@ -7,9 +7,12 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from oncelog_doors.proof.client_kinds import client_kinds
-from oncelog_doors.proof.histories import HISTORIES, LEFT_OUT
+from oncelog_doors.proof.histories import Proof
+from oncelog_doors.proof.kafka.proof import KAFKA
 from oncelog_doors.proof.outcome import Consumed, Outcome
+from oncelog_doors.proof.pulsar.client_kinds import client_kinds
+from oncelog_doors.proof.pulsar.histories import HISTORIES, LEFT_OUT
+from oncelog_doors.proof.pulsar.proof import PULSAR
 from oncelog_doors.proof.table import Row, print_table, proven, summary, to_json
 
 HISTORY = HISTORIES[0]
@@ -74,16 +77,16 @@ def test_missing_client_is_named_and_counts_as_not_run() -> None:
     said = summary([PASSED, MISSING, MISSING])
     assert said == "1 of 1 rows passed; 2 rows were NOT RUN, and prove nothing; go: not installed"
     shown = StringIO()
-    print_table([PASSED, MISSING], Console(file=shown, width=160))
+    print_table(PULSAR, [PASSED, MISSING], Console(file=shown, width=160))
     assert "not run: not installed" in shown.getvalue()
     assert "NOT RUN" in shown.getvalue()
-    found = to_json([PASSED, MISSING])
+    found = to_json(PULSAR, [PASSED, MISSING])
     assert [row["passed"] for row in found["rows"]] == [True, None]  # type: ignore[attr-defined]
 
 
 def test_failed_row_shows_what_was_expected() -> None:
     shown = StringIO()
-    print_table([replace(PASSED, right="another outcome")], Console(file=shown, width=400))
+    print_table(PULSAR, [replace(PASSED, right="another outcome")], Console(file=shown, width=400))
     assert f"expected: {HISTORY.right}" in shown.getvalue()
 
 
@@ -92,9 +95,16 @@ def test_clients_that_are_not_named_or_not_there_are_missing(tmp_path: Path) -> 
     assert all(kind.missing for kind in client_kinds(tmp_path, tmp_path / "none")[1:])
 
 
-def test_each_side_of_a_history_has_another_outcome() -> None:
+@pytest.mark.parametrize("proof", [PULSAR, KAFKA], ids=lambda proof: proof.protocol)
+def test_each_side_of_a_history_has_another_outcome(proof: Proof) -> None:
     """A row whose sides agree would show nothing."""
-    assert [each for each in HISTORIES if each.left == each.right] == []
+    assert [each for each in proof.histories if each.left == each.right] == []
+
+
+@pytest.mark.parametrize("proof", [PULSAR, KAFKA], ids=lambda proof: proof.protocol)
+def test_each_client_is_known_and_no_defect_is_left_out_that_is_shown(proof: Proof) -> None:
+    assert {client for each in proof.histories for client in each.clients} <= set(proof.clients)
+    assert not set(proof.defects) & {defect for defects in proof.left_out for defect in defects.split()}
 
 
 def test_each_defect_is_shown_or_left_out() -> None:

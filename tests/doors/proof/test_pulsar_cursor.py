@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 
-from oncelog_doors.proof.pulsar_cursor import RANGES_MAX, PulsarCursor, WriteLimit
+from oncelog_doors.proof.pulsar.cursor import RANGES_MAX, PulsarCursor, WriteLimit
 
 FIRST, SECOND, THIRD = 5, 7, 9
 #: The next write is allowed by then.

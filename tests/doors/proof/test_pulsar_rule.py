@@ -7,8 +7,8 @@ from oncelog_doors.core.pulsar.families import ClientFamily
 from oncelog_doors.core.pulsar.sends import WriteReceipt, WriteSendError
 from oncelog_doors.core.pulsar.server_errors import ServerError
 from oncelog_doors.core.pulsar.verdicts import Accepted, Ids, Rejected
-from oncelog_doors.proof.pulsar_cluster import PulsarSends
-from oncelog_doors.proof.pulsar_rule import NOTHING, SNAPSHOT_ENTRIES, SNAPSHOT_NAMES, Finding, PulsarMarks
+from oncelog_doors.proof.pulsar.cluster import PulsarSends
+from oncelog_doors.proof.pulsar.rule import NOTHING, SNAPSHOT_ENTRIES, SNAPSHOT_NAMES, Finding, PulsarMarks
 
 SHOP = "shop"
 

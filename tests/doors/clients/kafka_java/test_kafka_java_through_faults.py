@@ -12,6 +12,7 @@ import pytest
 
 import oncelog
 from oncelog.runtime.port_claim import claim_port, port_of
+from oncelog_doors.proof.kafka.proxy import KafkaProxy
 from tests.cluster.cluster_fixture import DEADLINE_S, Cluster
 from tests.cluster.conftest import client
 from tests.cluster.kills import just_seen
@@ -20,8 +21,6 @@ from tests.cluster.programs import Running, running
 from tests.cluster.until import until
 from tests.doors.clients.kafka_java.java_kafka import PROGRAM_S, VERSIONS, JavaKafka
 from tests.doors.clients.kafka_programs import Message, Options
-from tests.doors.clients.kafka_proxy import LossyProxy
-from tests.doors.cluster.door_program import DoorProgram
 
 __all__ = ["client"]
 
@@ -66,15 +65,12 @@ async def test_answers_that_are_lost_store_nothing_twice(
     cluster: Cluster, client: oncelog.AsyncClient, java: JavaKafka
 ) -> None:
     """The client sends the same batch again on another connection, and the log finds it as the same bytes."""
-    with claim_port("127.0.0.1") as claim:
-        proxy_port = port_of(claim)
-    listening = ("--kafka", "127.0.0.1:0", "--kafka-advertised", f"127.0.0.1:{proxy_port}")
-    messages = [Message(line) for line in LINES[:1_000]]
-    with DoorProgram.running("--url", cluster.url, *listening) as door:
-        async with LossyProxy.running(proxy_port, door.port("kafka"), frozenset(range(0, 20, 3))) as proxy:
-            topic = f"lossy-{id(java)}"
-            offsets = await asyncio.to_thread(java.publish, f"127.0.0.1:{proxy_port}", topic, messages, SMALL)
-            assert proxy.produces > 20
+    direct = str(cluster.status()["kafka_servers"])
+    messages, topic = [Message(line) for line in LINES[:1_000]], f"lossy-{id(java)}"
+    async with KafkaProxy.running(lambda: int(direct.rpartition(":")[2])) as proxy:
+        proxy.lost["Produce answer"] = range(0, 20, 3)
+        offsets = await asyncio.to_thread(java.publish, f"127.0.0.1:{proxy.port}", topic, messages, SMALL)
+        assert proxy.seen["Produce answer"] > 20
     assert offsets == list(range(len(messages)))
     assert await values(client, topic) == LINES[:1_000]
 

@@ -2,24 +2,15 @@
 
 import importlib.util
 import shutil
-from dataclasses import dataclass
 from pathlib import Path
 
 from oncelog_doors.proof.children import module
+from oncelog_doors.proof.histories import ClientKind
 
 _PROGRAMS = Path(__file__).with_name("clients")
 _JAVA_FILE = _PROGRAMS / "java/ProofClient.java"
 #: Java's client reads its classes from all of the folder. It logs to standard error.
 _JAVA_LOG = "-Dorg.slf4j.simpleLogger.defaultLogLevel=error"
-
-
-@dataclass(frozen=True, slots=True)
-class ClientKind:
-    """name: of the language. command: empty if it cannot run, missing says why."""
-
-    name: str
-    command: tuple[str, ...] = ()
-    missing: str = ""
 
 
 def client_kinds(java: Path | None, go: Path | None) -> list[ClientKind]:
@@ -30,7 +21,7 @@ def client_kinds(java: Path | None, go: Path | None) -> list[ClientKind]:
 def _python() -> ClientKind:
     if importlib.util.find_spec("pulsar") is None:
         return ClientKind("python", missing="pip install pulsar-client")
-    return ClientKind("python", tuple(module("oncelog_doors.proof.clients.python_client")))
+    return ClientKind("python", tuple(module("oncelog_doors.proof.pulsar.clients.python_client")))
 
 
 def _java(jars: Path | None) -> ClientKind:

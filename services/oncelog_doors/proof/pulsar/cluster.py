@@ -37,8 +37,8 @@ from oncelog_doors.log_client.client_entries import packed
 from oncelog_doors.log_client.log_consumer import LogConsumer
 from oncelog_doors.log_client.log_reader import LogReader
 from oncelog_doors.log_client.sdk_cluster import SdkCluster
-from oncelog_doors.proof.pulsar_consumer import PulsarConsumer, PulsarSubscription
-from oncelog_doors.proof.pulsar_rule import Finding, PulsarMarks
+from oncelog_doors.proof.pulsar.consumers import PulsarConsumer, PulsarSubscription
+from oncelog_doors.proof.pulsar.rule import Finding, PulsarMarks
 from oncelog_doors.pulsar.ports import Decided, ProducerPort
 
 #: As the broker says it.

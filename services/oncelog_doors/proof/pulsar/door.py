@@ -1,11 +1,11 @@
-"""`python -m oncelog_doors.proof.pulsar_door URL`: the left door of the proof, at a free port."""
+"""`python -m oncelog_doors.proof.pulsar.door URL`: the left door of the proof, at a free port."""
 
 import sys
 
 from oncelog.runtime.process import load_settings, run
 from oncelog.runtime.settings import DoorSettings
 from oncelog_doors.process import DoorProcess
-from oncelog_doors.proof.pulsar_cluster import PulsarCluster, PulsarSends
+from oncelog_doors.proof.pulsar.cluster import PulsarCluster, PulsarSends
 
 
 def main(url: str) -> int:

@@ -13,7 +13,7 @@ from typing import Any
 from oncelog.core.acks.changes import IndexRange
 from oncelog.core.ids import SeekEpoch
 from oncelog_doors.log_client.log_consumer import LogConsumer
-from oncelog_doors.proof.pulsar_cursor import PulsarCursor
+from oncelog_doors.proof.pulsar.cursor import PulsarCursor
 from oncelog_doors.pulsar.ports import Settled, TakenEntry
 
 

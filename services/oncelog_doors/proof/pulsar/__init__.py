@@ -1,0 +1,1 @@
+"""Pulsar's half of the proof: its histories, its rule, and its clients."""
