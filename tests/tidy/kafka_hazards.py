@@ -3,6 +3,28 @@
 from tests.tidy.hazard import Hazard
 
 KAFKA_HAZARDS = {
+    "commit-for-a-deleted-topic": Hazard(
+        "K20. A consumer is at offset 5,000. The topic is deleted and made again, and has ten messages. The consumer "
+        "commits 5,000: the group skips the next 4,990 messages of the new topic.",
+        "An offset above the durable end is refused. A subscription belongs to the id of its topic.",
+    ),
+    "offset-without-its-owner": Hazard(
+        "K22. A member asks for its offset while the owner of the partition is away, or from an owner that was paused "
+        "and is replaced. It is told that there is none, or an old one: it begins at the end, or with everything.",
+        "Only an owner that has proved itself says which offset there is, or that there is none. Otherwise the client "
+        "is told to ask again.",
+    ),
+    "former-member-commits": Hazard(
+        "K23. A member is replaced, and its last commit is under way. It arrives after the next member has asked for "
+        "the offset, and moves it back, or on.",
+        "An owner takes a commit of the newest generation of the subscription or a higher one. The generation is "
+        "raised at each partition before the next member is told that it has it.",
+    ),
+    "commit-below-a-trim": Hazard(
+        "K25. A group commits a lower offset while a trim is in flight, or just before it. The messages are deleted, "
+        "and the consumer is out of range after a step back that was allowed.",
+        "A commit and a trim above it exclude each other, as a seek and a trim do.",
+    ),
     "number-before-the-first": Hazard(
         "K5. The first batch of a client has the number 2**31 - 7, or few records are stored. Arithmetic on half of "
         "the ring of numbers finds the batch behind the mark: a duplicate. It was never stored, and is acknowledged.",
