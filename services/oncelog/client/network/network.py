@@ -12,7 +12,7 @@ from oncelog.client.network.outages import Outages
 from oncelog.client.network.publish_stream import PublishStream
 from oncelog.client.network.storage_reads import NodeConnections
 from oncelog.client.values.process import not_to_be_sent, used_after_fork, used_in_another_loop
-from oncelog.core.errors import ClientClosed, ClientForked
+from oncelog.core.errors import ClientClosed, ClientForked, ServiceUnavailable
 from oncelog.core.formats.chunks import CHUNKED_BYTES_DEFAULT
 from oncelog.core.ids import OwnerEpoch
 from oncelog.core.names import TopicName
@@ -107,13 +107,34 @@ class Network:
         return self._channels.channel(route.address, metadata=route.metadata, origin=route.origin)
 
     async def ask_owner(
-        self, route: Route, method: UnaryMethod[RequestT, Any, Any, OwnerAnswerT], request: RequestT
+        self,
+        route: Route,
+        method: UnaryMethod[RequestT, Any, Any, OwnerAnswerT],
+        request: RequestT,
+        *,
+        timeout_ms: int = OWNER_CALL_TIMEOUT_MS,
+        often: bool = False,
     ) -> OwnerAnswerT:
-        """One call of the route's owner. Raises its error, and NotOwner when a newer owner was seen."""
-        async with self.channel(route) as channel:
-            answer = await channel.call(method, request, timeout_ms=OWNER_CALL_TIMEOUT_MS)
+        """One call of the route's owner. often: on a connection that is kept for such calls. Raises its error, and
+        NotOwner when a newer owner was seen."""
+        if often:
+            answer = await self._ask_often(route, method, request, timeout_ms)
+        else:
+            async with self.channel(route) as channel:
+                answer = await channel.call(method, request, timeout_ms=timeout_ms)
         self.epochs.believe(route.topic_id, OwnerEpoch(answer.owner_epoch))
         return answer
+
+    async def _ask_often(
+        self, route: Route, method: UnaryMethod[RequestT, Any, Any, OwnerAnswerT], request: RequestT, timeout_ms: int
+    ) -> OwnerAnswerT:
+        channel = self._channels.shared(route.address, origin=route.origin)
+        try:
+            return await channel.call(method, request, timeout_ms=timeout_ms, more_metadata=route.metadata)
+        except ServiceUnavailable:
+            # An owner that is started again may have another address, and this channel would go on connecting.
+            await self._channels.drop(channel)
+            raise
 
     def publish_stream(self, route: Route) -> PublishStream:
         """The open publish stream to an owner; it is opened when there is none."""

@@ -1,0 +1,58 @@
+"""Requests of groups of consumers, for doors that ask on behalf of their clients."""
+
+import time
+
+from oncelog.core.access import Caller, Right, caller_for
+from oncelog.core.errors import InvalidArgument
+from oncelog.core.groups.events import DeleteRequested
+from oncelog.core.ids import OwnerEpoch, TopicId
+from oncelog.core.names import KAFKA_GROUPS, parse_topic
+from oncelog.rpc.codecs.group_codec import answer_to_wire, question_from_wire
+from oncelog.rpc.codecs.owner_codec import caller_from_wire
+from oncelog.runtime.tasks import BackgroundTasks
+from oncelog.topic_owner.shell.group_host import GroupHost, taken_over_again
+from oncelog.topic_owner.shell.topic_registry import TopicRegistry
+from oncelog.topic_owner.shell.topic_runner import TopicRunner
+from oncelog.topic_owner.streams.authorization import authorize
+from oncelog.topic_owner.streams.current_topic import still_served
+from oncelog.wire import groups_pb2 as pb
+
+#: How old a proof of ownership may be. Each proof asks ZooKeeper or storage nodes, and members send a heartbeat every
+#: few seconds. A former owner whose proof is younger can do no harm: it can write no generation any more, and the owners
+#: of the partitions refuse commits of an older one.
+PROOF_AGE_S = 2.0
+
+
+class GroupService:
+    """The handler. It keeps the coordinator of each topic of this process that coordinates groups."""
+
+    def __init__(self, topics: TopicRegistry) -> None:
+        self._topics = topics
+        self._tasks = BackgroundTasks()
+        self._hosts: dict[TopicRunner, GroupHost] = {}
+
+    async def ask(self, request: pb.GroupRequest, caller: Caller) -> pb.GroupAnswer:
+        """Raises NotOwner and other retriable errors, PermissionDenied, InvalidArgument."""
+        question = question_from_wire(request)
+        runner = self._topics.runner(TopicId(request.topic_id), request.topic)
+        stated = caller_from_wire(request.on_behalf_of) if request.HasField("on_behalf_of") else None
+        right = Right.ADMIN if isinstance(question, DeleteRequested) else Right.CONSUME
+        await authorize(runner, caller_for(caller, stated), right)
+        seen, proofs = OwnerEpoch(request.owner_epoch_seen), runner.ownership_proofs
+        if seen > runner.owner_epoch or time.monotonic() - proofs.proved_at > PROOF_AGE_S:
+            await proofs.until_current(seen)
+        answer = await self._host_of(runner).ask(question)
+        return pb.GroupAnswer(owner_epoch=runner.owner_epoch, **answer_to_wire(answer))
+
+    def _host_of(self, runner: TopicRunner) -> GroupHost:
+        """Raises TopicLoading; InvalidArgument for a topic that coordinates no groups."""
+        if parse_topic(runner.name).local != KAFKA_GROUPS:
+            raise InvalidArgument(f"topic {runner.name} coordinates no groups: only {KAFKA_GROUPS} does", field="topic")
+        serving = still_served(runner)
+        host = self._hosts.get(runner)
+        if host is None or host.serving is not serving:
+            if host is not None:
+                host.end(taken_over_again())
+            self._hosts = {known: host for known, host in self._hosts.items() if not known.progress.ended}
+            host = self._hosts[runner] = GroupHost(runner, serving, self._tasks)
+        return host
