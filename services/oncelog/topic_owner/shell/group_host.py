@@ -59,7 +59,8 @@ class GroupHost:
         if self._ended is not None:
             raise self._ended
         call = next(self._numbers)
-        answer = self._calls[call] = asyncio.get_running_loop().create_future()
+        answer: asyncio.Future[GroupAnswer] = asyncio.get_running_loop().create_future()
+        self._calls[call] = answer
         try:
             self._handle(replace(question, call=call))
             return await answer

@@ -4,7 +4,6 @@ import time
 
 from oncelog.core.access import Caller, Right, caller_for
 from oncelog.core.errors import InvalidArgument
-from oncelog.core.groups.events import DeleteRequested
 from oncelog.core.ids import OwnerEpoch, TopicId
 from oncelog.core.names import KAFKA_GROUPS, parse_topic
 from oncelog.rpc.codecs.group_codec import answer_to_wire, question_from_wire
@@ -17,8 +16,8 @@ from oncelog.topic_owner.streams.authorization import authorize
 from oncelog.topic_owner.streams.current_topic import still_served
 from oncelog.wire import groups_pb2 as pb
 
-#: How old a proof of ownership may be. Each proof asks ZooKeeper or storage nodes, and members send a heartbeat every
-#: few seconds. A former owner whose proof is younger can do no harm: it can write no generation any more, and the owners
+#: How old a proof of ownership may be. Each proof asks ZooKeeper or storage nodes, and each member sends a heartbeat
+#: every few seconds. A former owner with such a proof does no harm: it can write no generation any more, and the owners
 #: of the partitions refuse commits of an older one.
 PROOF_AGE_S = 2.0
 
@@ -36,8 +35,7 @@ class GroupService:
         question = question_from_wire(request)
         runner = self._topics.runner(TopicId(request.topic_id), request.topic)
         stated = caller_from_wire(request.on_behalf_of) if request.HasField("on_behalf_of") else None
-        right = Right.ADMIN if isinstance(question, DeleteRequested) else Right.CONSUME
-        await authorize(runner, caller_for(caller, stated), right)
+        await authorize(runner, caller_for(caller, stated), Right.CONSUME)
         seen, proofs = OwnerEpoch(request.owner_epoch_seen), runner.ownership_proofs
         if seen > runner.owner_epoch or time.monotonic() - proofs.proved_at > PROOF_AGE_S:
             await proofs.until_current(seen)
