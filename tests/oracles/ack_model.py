@@ -31,8 +31,8 @@ _LISTED_MAX = 1 << 20
 @dataclass(slots=True)
 class ModelSubscription:
     """dead_letters: {index: (topic, sequence)}, not published yet. decided: {topic: dead letters so far}. store: that
-    has the effects, and their name; None: none has. consumed: what it should have, from known_from on. committed: metadata
-    and time of the newest offset that a group has committed."""
+    has the effects, and their name; None: none has. consumed: what it should have, from known_from on. committed:
+    metadata and time of the newest offset that a group has committed."""
 
     name: str
     acked: set[int] = field(default_factory=set)

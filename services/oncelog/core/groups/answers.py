@@ -1,7 +1,7 @@
 """The answers of a group coordinator. Each request gets exactly one of them, at once or later.
 
-`error` is a code of Kafka's protocol. `reason` says for logs why a request was refused; Kafka's answers have no room for
-it.
+`error` is a code of Kafka's protocol. `reason` says for logs why a request was refused: Kafka's answers have no room
+for it.
 """
 
 from enum import Enum, IntEnum
@@ -104,9 +104,9 @@ class LeaveAnswer(NamedTuple):
 class CommitAnswer(NamedTuple):
     """Whether the member may commit offsets now; the owners of the partitions check the generation once more.
 
-    generation: with NONE, the durable generation of the group, 0 if it never had one. A commit without a generation (-1)
-    was checked against it: a group that forms in the meantime has a higher one, and its partitions must refuse what was
-    checked before."""
+    generation: with NONE, that of the request; for a request without one (-1), the highest generation that the group
+    has had, 0: none. If the group gets members after the check, they have a higher generation, and their partitions
+    must refuse what was checked before."""
 
     error: GroupError
     generation: Generation = NO_GENERATION
@@ -125,7 +125,8 @@ class DescribedMember(NamedTuple):
 
 
 class DescribeAnswer(NamedTuple):
-    """An unknown group is DEAD, without an error. generation: durable; 0: it never had one."""
+    """An unknown group is DEAD, without an error. generation: the highest
+    that it has had; 0: none."""
 
     error: GroupError
     state: GroupState = GroupState.DEAD

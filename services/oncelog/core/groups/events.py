@@ -26,9 +26,9 @@ class JoinRequested:
     """JoinGroup. Answered by JoinAnswer, when the next generation of the group is durable.
 
     member_id: empty: the client has none. new_member_id: the id that a client without one gets, unique for ever, such
-    as CLIENT_ID-UUID. instance_id None: a dynamic member. member_id_required: a dynamic client without a member id is
-    answered MEMBER_ID_REQUIRED with its new one, and joins with that (from version 4 on). protocols: the preferred one
-    first. rebalance_timeout_ms: negative: the session timeout (version 0 has none)."""
+    as CLIENT_ID-UUID; not empty. instance_id None: a dynamic member. member_id_required: a dynamic client without a
+    member id is answered MEMBER_ID_REQUIRED with its new one, and joins with that (from version 4 on). protocols: the
+    preferred one first. rebalance_timeout_ms: negative: the session timeout (version 0 has none)."""
 
     call: int
     group: str
@@ -130,8 +130,7 @@ class DeleteRequested:
     of this and lower generations may be deleted at the partitions. generation: the second step, after that: forgets the
     group durably if it still has no members and this generation, else NON_EMPTY_GROUP.
 
-    GROUP_ID_NOT_FOUND: the coordinator never had a member of the group; there may be offsets of clients without a
-    group."""
+    GROUP_ID_NOT_FOUND: the group never had a generation; there may be offsets of clients without a group."""
 
     call: int
     group: str
@@ -146,7 +145,7 @@ GroupRequest = (
 
 @dataclass(frozen=True, slots=True)
 class CallAbandoned:
-    """The client, or the door between, is gone: the call needs no answer. A call that is answered already is ignored."""
+    """The client, or the door between, is gone: the call needs no answer. Ignored if it is answered already."""
 
     call: int
 
@@ -195,9 +194,9 @@ GroupEvent = GroupRequest | ListRequested | CallAbandoned | GroupOutcome
 
 @dataclass(frozen=True, slots=True)
 class WriteGeneration:
-    """Make this generation of the group durable: raise subscription `group` of the coordinator's topic to it, and create
-    the subscription if it is missing. Comes back as GenerationWritten or GenerationFailed. At most one of a group is
-    in flight."""
+    """Make this generation of the group durable: raise subscription `group` of the coordinator's topic to it, and
+    create the subscription if it is missing. Comes back as GenerationWritten or GenerationFailed. At most one of a
+    group is in flight."""
 
     group: str
     generation: Generation

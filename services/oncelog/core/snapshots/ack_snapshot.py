@@ -32,7 +32,13 @@ from sys import intern
 
 from oncelog.core.acks.ack_format import read_redeliveries, read_type, write_redeliveries
 from oncelog.core.acks.ack_set import AckSet
-from oncelog.core.acks.ack_state import CommittedOffset, DeadLetterPosition, EffectsBinding, SubscriptionsState, SubscriptionState
+from oncelog.core.acks.ack_state import (
+    CommittedOffset,
+    DeadLetterPosition,
+    EffectsBinding,
+    SubscriptionsState,
+    SubscriptionState,
+)
 from oncelog.core.acks.consumed import Consumed
 from oncelog.core.acks.roaring_blocks import BLOCK_BITS, Block, BlockForm, check_block
 from oncelog.core.errors import CorruptEntry
