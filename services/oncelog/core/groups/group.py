@@ -52,6 +52,8 @@ class Group:
     # --- JoinGroup ----------------------------------------------------------------------------------------------------
 
     def join(self, event: JoinRequested) -> None:
+        if not event.member_id and self._joins_again(event):
+            return
         holder = self._members.holder(event.instance_id)
         member = self._members.get(event.member_id) if event.member_id else holder
         refusal = (
@@ -68,12 +70,27 @@ class Group:
         else:
             self._restart(member, event)
 
+    def _joins_again(self, event: JoinRequested) -> bool:
+        """Whether the request came before, and its answer was lost on the way: the new id is the same. The client does
+        not know it yet."""
+        member = self._members.get(event.new_member_id)
+        if event.new_member_id in self._members.pending:
+            self._require_member_id(event)
+        elif member is None:
+            return False
+        elif member.is_anonymous:
+            self.membership.await_join(member, event.call)
+        else:
+            self._rejoin(member, replace(event, member_id=event.new_member_id))
+        return True
+
+    def _require_member_id(self, event: JoinRequested) -> None:
+        reason = "join again with this member id"
+        self._step.answer(event.call, JoinAnswer(GroupError.MEMBER_ID_REQUIRED, event.new_member_id, reason=reason))
+
     def _refuse_sender(self, event: JoinRequested, member: Member | None, holder: Member | None) -> Refusal | None:
         if not event.member_id:
-            new = event.new_member_id
-            if not new or new in self._members.pending or self._members.get(new) is not None:
-                return Refusal(GroupError.INVALID_REQUEST, f"new_member_id {new!r} is empty or in use")
-            return None
+            return None if event.new_member_id else Refusal(GroupError.INVALID_REQUEST, "new_member_id is empty")
         if holder is not None and holder is not member:
             return self.membership.fenced(holder, event.member_id)
         if member is None:
@@ -106,8 +123,7 @@ class Group:
     def _join_new(self, event: JoinRequested) -> None:
         if not event.member_id and event.member_id_required and event.instance_id is None:
             self._members.expect(event.new_member_id, self._step.now_ms + event.session_timeout_ms)
-            reason = "join again with this member id"
-            self._step.answer(event.call, JoinAnswer(GroupError.MEMBER_ID_REQUIRED, event.new_member_id, reason=reason))
+            self._require_member_id(event)
             return
         self._members.expect_no_more(event.member_id)
         member = Member.of(event, self._step.now_ms)

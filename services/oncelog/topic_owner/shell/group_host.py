@@ -13,6 +13,7 @@ from itertools import count
 from typing import assert_never
 
 from oncelog.core.delivery import events as delivery
+from oncelog.core.delivery.group_offsets.events import GenerationRaiseRequested
 from oncelog.core.errors import InvariantViolated, OncelogError, SubscriptionNotFound, TopicLoading
 from oncelog.core.groups.answers import GroupAnswer
 from oncelog.core.groups.coordinator import Coordinator
@@ -128,7 +129,7 @@ class GroupHost:
 
     async def _write(self, effect: WriteGeneration) -> None:
         group, generation = effect.group, effect.generation
-        request = delivery.GenerationRaiseRequested(0, group, generation, create=True)
+        request = GenerationRaiseRequested(0, group, generation, create=True)
         try:
             raised = await self._runner.consumers.administer(request)
         except InvariantViolated:
