@@ -2,7 +2,7 @@
 
 The coordinator is the owner of one topic of the namespace. Clients see the one broker as the coordinator of each group.
 Before the leader's assignments reach the coordinator, the generation of the group is durable at each assigned
-partition. From then on a commit of a former holder is refused there (hazard zombie-commit).
+partition. From then on a commit of a former holder is refused there (hazard former-member-commits).
 
 A request whose coordinator is away waits for the next one. Then its code is NOT_COORDINATOR: every client looks for the
 coordinator again and goes on with its member id.

@@ -14,7 +14,7 @@ from typing import assert_never
 
 from oncelog.core.delivery import events as delivery
 from oncelog.core.delivery.group_offsets.events import GenerationRaiseRequested
-from oncelog.core.errors import InvariantViolated, OncelogError, SubscriptionNotFound, TopicLoading
+from oncelog.core.errors import InvariantViolated, NotOwner, OncelogError, SubscriptionNotFound
 from oncelog.core.groups.answers import GroupAnswer
 from oncelog.core.groups.coordinator import Coordinator
 from oncelog.core.groups.events import (
@@ -31,16 +31,14 @@ from oncelog.core.groups.events import (
 )
 from oncelog.core.topic.serving import Serving
 from oncelog.rpc.codecs.group_codec import GroupQuestion
-from oncelog.runtime.tasks import BackgroundTasks
 from oncelog.topic_owner.shell.topic_runner import TopicRunner
 
 
 class GroupHost:
     """Of one topic, from one takeover on."""
 
-    def __init__(self, runner: TopicRunner, serving: Serving, tasks: BackgroundTasks) -> None:
-        """tasks: of the process."""
-        self._runner, self._tasks = runner, tasks
+    def __init__(self, runner: TopicRunner, serving: Serving) -> None:
+        self._runner = runner
         #: of this takeover; the topic has another one after the next takeover, also at the same owner
         self.serving = serving
         states = [each.state for each in serving.subscriptions]
@@ -52,7 +50,6 @@ class GroupHost:
         self._timer: asyncio.TimerHandle | None = None
         self._due_ms = 0
         self._ended: OncelogError | None = None
-        self._tasks.start(self._end_with_the_topic(), what=f"the groups of {runner.name}")
 
     async def ask(self, question: GroupQuestion) -> GroupAnswer:
         """Return the coordinator's answer, which may come minutes later. Cancelling the call withdraws it; the member
@@ -83,13 +80,6 @@ class GroupHost:
             if not answer.done():
                 answer.set_exception(error)
 
-    async def _end_with_the_topic(self) -> None:
-        await self._runner.progress.until_ended()
-        try:
-            await self._runner.progress.until_serving()
-        except OncelogError as error:
-            self.end(error)
-
     # --- the core -----------------------------------------------------------------------------------------------------
 
     def _handle(self, event: GroupEvent) -> None:
@@ -107,9 +97,9 @@ class GroupHost:
                     if waiting is not None and not waiting.done():
                         waiting.set_result(answer)
                 case WriteGeneration():
-                    self._tasks.start(self._write(effect), what=f"a generation of group {effect.group}")
+                    self._runner.start(self._write(effect))
                 case DeleteGeneration():
-                    self._tasks.start(self._delete(effect), what=f"the deletion of group {effect.group}")
+                    self._runner.start(self._delete(effect))
                 case _:
                     assert_never(effect)
         self._arm()
@@ -134,6 +124,8 @@ class GroupHost:
             raised = await self._runner.consumers.administer(request)
         except InvariantViolated:
             raise
+        except NotOwner as error:
+            self.end(error)
         except OncelogError as error:
             self._finished(GenerationFailed(group, generation, error))
         else:
@@ -155,11 +147,6 @@ class GroupHost:
     def _finished(self, outcome: GroupEvent) -> None:
         if self._ended is None:
             self._handle(outcome)
-
-
-def taken_over_again() -> TopicLoading:
-    """The error for calls of a host whose topic was taken over again at this owner."""
-    return TopicLoading("the topic of the groups was taken over again: try again")
 
 
 def _now_ms() -> int:

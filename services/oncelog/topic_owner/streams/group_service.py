@@ -1,15 +1,15 @@
 """Requests of groups of consumers, for doors that ask on behalf of their clients."""
 
 import time
+from functools import partial
 
 from oncelog.core.access import Caller, Right, caller_for
-from oncelog.core.errors import InvalidArgument
+from oncelog.core.errors import InvalidArgument, TopicLoading
 from oncelog.core.ids import OwnerEpoch, TopicId
 from oncelog.core.names import KAFKA_GROUPS, parse_topic
 from oncelog.rpc.codecs.group_codec import answer_to_wire, question_from_wire
 from oncelog.rpc.codecs.owner_codec import caller_from_wire
-from oncelog.runtime.tasks import BackgroundTasks
-from oncelog.topic_owner.shell.group_host import GroupHost, taken_over_again
+from oncelog.topic_owner.shell.group_host import GroupHost
 from oncelog.topic_owner.shell.topic_registry import TopicRegistry
 from oncelog.topic_owner.shell.topic_runner import TopicRunner
 from oncelog.topic_owner.streams.authorization import authorize
@@ -27,7 +27,6 @@ class GroupService:
 
     def __init__(self, topics: TopicRegistry) -> None:
         self._topics = topics
-        self._tasks = BackgroundTasks()
         self._hosts: dict[TopicRunner, GroupHost] = {}
 
     async def ask(self, request: pb.GroupRequest, caller: Caller) -> pb.GroupAnswer:
@@ -46,11 +45,15 @@ class GroupService:
         """Raises TopicLoading; InvalidArgument for a topic that coordinates no groups."""
         if parse_topic(runner.name).local != KAFKA_GROUPS:
             raise InvalidArgument(f"topic {runner.name} coordinates no groups: only {KAFKA_GROUPS} does", field="topic")
-        serving = still_served(runner)
-        host = self._hosts.get(runner)
-        if host is None or host.serving is not serving:
-            if host is not None:
-                host.end(taken_over_again())
-            self._hosts = {known: host for known, host in self._hosts.items() if not known.progress.ended}
-            host = self._hosts[runner] = GroupHost(runner, serving, self._tasks)
+        serving, host = still_served(runner), self._hosts.get(runner)
+        if host is None:
+            runner.left.append(partial(self._left, runner))
+        elif host.serving is serving:
+            return host
+        else:
+            host.end(TopicLoading("the topic of the groups was taken over again: try again"))
+        host = self._hosts[runner] = GroupHost(runner, serving)
         return host
+
+    def _left(self, runner: TopicRunner) -> None:
+        self._hosts.pop(runner).end(runner.core.ownership.lost("look it up again"))
