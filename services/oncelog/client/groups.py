@@ -10,6 +10,7 @@ from oncelog.client.network.network import OWNER_CALL_TIMEOUT_MS
 from oncelog.core.access import Caller
 from oncelog.core.groups.answers import GroupAnswer
 from oncelog.core.groups.events import JoinRequested, SyncRequested
+from oncelog.core.ids import OwnerEpoch
 from oncelog.core.names import KAFKA_GROUPS, NamespaceName, TopicName
 from oncelog.rpc.codecs.group_codec import ASK_GROUP, GroupQuestion, answer_from_wire, question_to_wire
 from oncelog.rpc.codecs.owner_codec import caller_to_wire
@@ -41,6 +42,8 @@ async def ask_coordinator(
             topic=str(topic), topic_id=route.topic_id, owner_epoch_seen=network.epochs.highest(route.topic_id),
             on_behalf_of=caller_to_wire(on_behalf_of), **question_to_wire(question),
         )  # fmt: skip
-        return await network.ask_owner(route, ASK_GROUP, request, timeout_ms=call_ms, often=True)
+        answer = await network.ask_kept(route, ASK_GROUP, request, timeout_ms=call_ms)
+        network.epochs.believe(route.topic_id, OwnerEpoch(answer.owner_epoch))
+        return answer
 
     return answer_from_wire(await persist(ask, timeout_ms=timeout_ms, what=f"the coordinator of groups {topic}"))

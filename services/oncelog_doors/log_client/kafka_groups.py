@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 
+from oncelog.client.group_offsets import GroupOffset, GroupOffsets
 from oncelog.client.groups import ask_coordinator, coordinator_topic
 from oncelog.client.rest_calls import rest, topic_path
 from oncelog.core.access import Caller
@@ -39,7 +40,14 @@ class KafkaGroups:
     async def raise_generations(
         self, logs: Sequence[TopicName], caller: Caller, group: str, generation: Generation, *, timeout_ms: int
     ) -> Generation:
-        return Generation(0)
+        offsets = GroupOffsets(self._cluster.client, group, on_behalf_of=caller, timeout_ms=timeout_ms)
+        highest = 0
+        for result in (await offsets.raise_generations(logs, generation)).values():
+            if isinstance(result, GroupOffset):
+                highest = max(highest, result.generation)
+            elif not isinstance(result, TopicNotFound):
+                raise result
+        return Generation(highest)
 
     async def delete_offsets(
         self, namespace: NamespaceName, caller: Caller, group: str, generation: Generation, *, timeout_ms: int

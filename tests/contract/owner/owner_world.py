@@ -70,6 +70,7 @@ from oncelog.topic_owner.streams.admin_service import AdminService
 from oncelog.topic_owner.streams.consume_service import ConsumeService
 from oncelog.topic_owner.streams.deduplication_service import DeduplicationService
 from oncelog.topic_owner.streams.finding_service import FindingService
+from oncelog.topic_owner.streams.group_offset_service import GroupOffsetService
 from oncelog.topic_owner.streams.group_service import GroupService
 from oncelog.topic_owner.streams.inspection_service import InspectionService
 from oncelog.topic_owner.streams.lease_service import LeaseService
@@ -247,6 +248,7 @@ async def owner_world(
         server.client_stream(consumer_codec.CONSUME, consume)
         admin = AdminService(world.topics, ME, world.rates)
         server.client_unary(reader_codec.FIND_INDEX, admin.find_index)
+        GroupOffsetService(world.topics, lambda: world.level).serve(server)
         subscriptions = SubscriptionService(world.topics)
         server.unary(subscription_codec.DESCRIBE_SUBSCRIPTIONS, subscriptions.describe)
         server.unary(subscription_codec.CHANGE_SUBSCRIPTION, subscriptions.change)

@@ -37,6 +37,7 @@ class OwnerAnswer(Protocol):
 
 
 RequestT = TypeVar("RequestT")
+AnswerT = TypeVar("AnswerT")
 OwnerAnswerT = TypeVar("OwnerAnswerT", bound=OwnerAnswer)
 StreamT = TypeVar("StreamT", PublishStream, ConsumeStream)
 
@@ -107,32 +108,30 @@ class Network:
         return self._channels.channel(route.address, metadata=route.metadata, origin=route.origin)
 
     async def ask_owner(
-        self,
-        route: Route,
-        method: UnaryMethod[RequestT, Any, Any, OwnerAnswerT],
-        request: RequestT,
-        *,
-        timeout_ms: int = OWNER_CALL_TIMEOUT_MS,
-        often: bool = False,
+        self, route: Route, method: UnaryMethod[RequestT, Any, Any, OwnerAnswerT], request: RequestT
     ) -> OwnerAnswerT:
-        """One call of the route's owner. often: on a connection that is kept for such calls. Raises its error, and
-        NotOwner when a newer owner was seen."""
-        if often:
-            answer = await self._ask_often(route, method, request, timeout_ms)
-        else:
-            async with self.channel(route) as channel:
-                answer = await channel.call(method, request, timeout_ms=timeout_ms)
+        """One call of the route's owner. Raises its error, and NotOwner when a newer owner was seen."""
+        async with self.channel(route) as channel:
+            answer = await channel.call(method, request, timeout_ms=OWNER_CALL_TIMEOUT_MS)
         self.epochs.believe(route.topic_id, OwnerEpoch(answer.owner_epoch))
         return answer
 
-    async def _ask_often(
-        self, route: Route, method: UnaryMethod[RequestT, Any, Any, OwnerAnswerT], request: RequestT, timeout_ms: int
-    ) -> OwnerAnswerT:
-        channel = self._channels.shared(route.address, origin=route.origin)
+    async def ask_kept(
+        self,
+        route: Route,
+        method: UnaryMethod[RequestT, Any, Any, AnswerT],
+        request: RequestT,
+        *,
+        timeout_ms: int = OWNER_CALL_TIMEOUT_MS,
+    ) -> AnswerT:
+        """One call of the route's owner by a connection that is kept for such calls: they come often. The caller looks
+        at the epoch of the answer. Raises the error of the call."""
+        self.check_open()
+        key = route.owner if route.proxied else route.address
+        channel = self._channels.shared(route.address, key=key, metadata=route.metadata, origin=route.origin)
         try:
-            return await channel.call(method, request, timeout_ms=timeout_ms, more_metadata=route.metadata)
+            return await channel.call(method, request, timeout_ms=timeout_ms)
         except ServiceUnavailable:
-            # An owner that is started again may have another address, and this channel would go on connecting.
             await self._channels.drop(channel)
             raise
 

@@ -271,7 +271,8 @@ class Subscriptions:
 
     def _waiting(self) -> list[list[ConsumerOpening | GroupRequest]]:
         """The requests that wait for a creation or a deletion."""
-        return [token.waiting for token in (*self._creating.values(), *self._deleting.values())]
+        creating = [token.waiting for token in self._creating.values()]
+        return creating + [token.waiting for token in self._deleting.values()]
 
     # --- administration, groups ---------------------------------------------------------------------------------------
 

@@ -5,7 +5,7 @@ no vote. A *pending* member is an id that was given with MEMBER_ID_REQUIRED, and
 """
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 from oncelog.core.errors import InvariantViolated
@@ -97,6 +97,7 @@ class Members:
         self._voters = 0
         #: what counts against METADATA_BYTES_MAX
         self.size = 0
+        self.assignment_bytes = 0
         #: of all members that are not claimed; empty without them
         self.protocol_type = ""
 
@@ -144,6 +145,7 @@ class Members:
         if member.instance_id is not None:
             self._instances[member.instance_id] = member
         self.size += member.size
+        self.assignment_bytes += len(member.assignment)
         if not member.is_claimed:
             self._voters += 1
             self._offers.update({each.name for each in member.protocols})
@@ -157,6 +159,7 @@ class Members:
         if member.instance_id is not None:
             del self._instances[member.instance_id]
         self.size -= member.size
+        self.assignment_bytes -= len(member.assignment)
         if not member.is_claimed:
             self._voters -= 1
             for name in {each.name for each in member.protocols}:
@@ -165,6 +168,12 @@ class Members:
                     del self._offers[name]
         if not self._voters:
             self.protocol_type = ""
+
+    def assign(self, assignments: Mapping[str, bytes]) -> None:
+        """assignments: {member id: its assignment}; others have an empty one."""
+        for member in self._members.values():
+            member.assignment = assignments.get(member.member_id, b"")
+        self.assignment_bytes = sum(len(each.assignment) for each in self._members.values())
 
     # --- protocols ----------------------------------------------------------------------------------------------------
 
@@ -198,6 +207,8 @@ class Members:
             raise InvariantViolated(f"{self._voters} voters offer {self._offers}, members {offers}")
         if self.size != sum(each.size for each in self._members.values()) + sum(len(each) for each in self.pending):
             raise InvariantViolated(f"members are counted as {self.size} bytes")
+        if self.assignment_bytes != sum(len(each.assignment) for each in self._members.values()):
+            raise InvariantViolated(f"assignments are counted as {self.assignment_bytes} bytes")
         instances = {each.instance_id: each for each in self._members.values() if each.instance_id is not None}
         if self._instances != instances or any(member_id in self._members for member_id in self.pending):
             raise InvariantViolated("instance ids or pending ids differ from the members")

@@ -58,7 +58,6 @@ class Membership:
         self.protocol = ""
         self.claims_until_ms = claims_until_ms if highest else 0
         self._step = step
-        self._assignment_bytes = 0
         #: PREPARING: since when
         self._since_ms = 0
         #: PREPARING of a group that had no members: until when it waits for more
@@ -74,7 +73,7 @@ class Membership:
     @property
     def size(self) -> int:
         """Bytes of its metadata and assignments."""
-        return self.members.size + self._assignment_bytes
+        return self.members.size + self.members.assignment_bytes
 
     @property
     def takes_claims(self) -> bool:
@@ -171,7 +170,6 @@ class Membership:
     def _become_empty(self) -> None:
         self.state = GroupState.EMPTY
         self.leader = self.protocol = ""
-        self._assignment_bytes = 0
 
     def _may_begin(self) -> bool:
         """Whether all members that the next generation will have wait for it."""
@@ -209,7 +207,7 @@ class Membership:
         self.protocol = self.members.choose_protocol()
         # A rebalance timeout of 0 is legal, and nobody could answer in time.
         self._sync_until_ms = self._step.now_ms + max(self.members.rebalance_timeout_ms or 0, SESSION_TIMEOUT_MS_MIN)
-        self._assign({})
+        self.members.assign({})
         for member in joined:
             assert member.join_call is not None
             self._step.answer(member.join_call, self.joined(member, self.leader))
@@ -231,15 +229,10 @@ class Membership:
 
     def assigned(self, assignments: tuple[Assignment, ...]) -> None:
         """By the leader: SyncGroup is answered."""
-        self._assign({each.member_id: each.assignment for each in assignments})
+        self.members.assign({each.member_id: each.assignment for each in assignments})
         self.state = GroupState.STABLE
         for member in self.members:
             self.answer_sync(member)
-
-    def _assign(self, assignments: dict[str, bytes]) -> None:
-        for member in self.members:
-            member.assignment = assignments.get(member.member_id, b"")
-        self._assignment_bytes = sum(len(each.assignment) for each in self.members)
 
     def answer_sync(self, member: Member) -> None:
         """If the member waits for its assignment."""
@@ -327,5 +320,3 @@ class Membership:
             raise InvariantViolated(f"a member waits in JoinGroup, and the group is {self.state}")
         if self.state is not GroupState.COMPLETING and any(each.sync_call is not None for each in self.members):
             raise InvariantViolated(f"a member waits in SyncGroup, and the group is {self.state}")
-        if self._assignment_bytes != sum(len(each.assignment) for each in self.members):
-            raise InvariantViolated(f"assignments are counted as {self._assignment_bytes} bytes")

@@ -132,7 +132,8 @@ class DeliveryShell:
     async def administer(self, request: AdminRequest | SnapshotRequested | ProducerRemovalRequested) -> Generation:
         """Return when the change is durable: what AnswerAdmin says. Raises the error that the topic answers with."""
         call = next(self._numbers)
-        answer = self._administering[call] = asyncio.get_running_loop().create_future()
+        answer: asyncio.Future[AnswerAdmin] = asyncio.get_running_loop().create_future()
+        self._administering[call] = answer
         self._post(replace(request, call=call))
         try:
             result = await answer
