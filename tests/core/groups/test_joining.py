@@ -1,5 +1,7 @@
 """JoinGroup: member ids, the first rebalance, the leader and the protocol."""
 
+from typing import Any
+
 import pytest
 
 from oncelog.core.groups.answers import GroupError, GroupState, JoinAnswer, JoinedMember
@@ -110,7 +112,7 @@ def test_first_member_decides_between_protocols_with_as_many_votes() -> None:
     [{"protocols": (STICKY,)}, {"protocol_type": "connect"}, {"protocols": ()}, {"protocol_type": ""}],
     ids=["other protocol", "other type", "no protocol", "no type"],
 )
-def test_member_without_a_common_protocol_is_refused(offer: dict[str, object]) -> None:
+def test_member_without_a_common_protocol_is_refused(offer: dict[str, Any]) -> None:
     world = World()
     world.stable(2)
     assert world.join_error(world.join(**offer)) is GroupError.INCONSISTENT_GROUP_PROTOCOL
