@@ -93,6 +93,12 @@ KAFKA_HAZARDS = {
         "reads on in the middle of another topic, and never sees what comes before.",
         "A connection that finds another topic under the name is told once that its offset is out of range.",
     ),
+    "two-sets-of-members": Hazard(
+        "K24. The coordinator of a group is stopped, and another one takes its place. The first one goes on, and "
+        "answers heartbeats. Two members hold the same partition.",
+        "The generation is durable before a member knows it. A coordinator proves that it is the current one before it "
+        "answers, if the last proof is older than 2 s. Partitions refuse commits of former generations.",
+    ),
     "fetch-without-an-answer": Hazard(
         "K27. A fetch waits for bytes that do not come, or has the id of a session that nobody knows. The consumer "
         "hangs.",

@@ -6,7 +6,9 @@ from typing import Any, NamedTuple, Protocol
 
 from oncelog.core.access import Caller
 from oncelog.core.errors import OncelogError
-from oncelog.core.ids import Position, SequenceId, TopicId
+from oncelog.core.groups.answers import GroupAnswer
+from oncelog.core.groups.events import GroupRequest, ListRequested
+from oncelog.core.ids import Generation, Position, SequenceId, TopicId
 from oncelog.core.names import NamespaceName, TopicName
 from oncelog_doors.connections.ports import ProvedCaller
 from oncelog_doors.connections.received import Buffer
@@ -14,6 +16,9 @@ from oncelog_doors.core.kafka.batch_checks import CheckedBatch
 from oncelog_doors.core.kafka.batch_numbers import GivenIds
 from oncelog_doors.core.kafka.error_codes import ErrorCode
 from oncelog_doors.core.shared.named_topics import NamedTopic
+
+#: What the coordinator of groups can be asked.
+GroupQuestion = GroupRequest | ListRequested
 
 
 class Bounds(NamedTuple):
@@ -122,11 +127,35 @@ class ProducerPort(Protocol):
         """End the session now; each open `decided` gets None."""
 
 
+class GroupsPort(Protocol):
+    """Groups of consumers of a namespace. Raises OncelogError; a retriable one when the time is over."""
+
+    async def ask(
+        self, namespace: NamespaceName, caller: Caller, question: GroupQuestion, *, timeout_ms: int
+    ) -> GroupAnswer:
+        """Ask the coordinator, and the next one if it goes. Raises TopicNotFound if no client of the namespace has ever
+        joined a group; JoinGroup and a commit never raise it."""
+
+    async def raise_generations(
+        self, logs: Sequence[TopicName], caller: Caller, group: str, generation: Generation, *, timeout_ms: int
+    ) -> Generation:
+        """Return when these partitions durably refuse commits of former generations. Returns the highest generation
+        that one of them has; 0: the group has offsets in none."""
+
+    async def delete_offsets(
+        self, namespace: NamespaceName, caller: Caller, group: str, generation: Generation, *, timeout_ms: int
+    ) -> bool:
+        """Delete the offsets of the group in all topics, up to this generation. Returns whether there were any."""
+
+
 class ClusterPort(Protocol):
     """The cluster, for all connections of a door. Calls for a caller raise PermissionDenied, and OncelogError."""
 
     @property
     def cluster_id(self) -> str: ...
+
+    @property
+    def groups(self) -> GroupsPort: ...
 
     @property
     def authentication(self) -> bool:

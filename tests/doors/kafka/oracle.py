@@ -10,16 +10,23 @@ _MODULES = {
     "ListOffsets": "consumer.offsets",
     "Metadata": "metadata.metadata",
     "FindCoordinator": "metadata.find_coordinator",
+    "JoinGroup": "consumer.group",
+    "Heartbeat": "consumer.group",
+    "LeaveGroup": "consumer.group",
+    "SyncGroup": "consumer.group",
+    "DescribeGroups": "admin.groups",
+    "ListGroups": "admin.groups",
     "SaslHandshake": "sasl",
     "ApiVersions": "metadata.api_versions",
     "InitProducerId": "producer.transaction",
     "DescribeAcls": "admin.acl",
     "SaslAuthenticate": "sasl",
+    "DeleteGroups": "admin.groups",
 }
 
 
 #: Fields that kafka-python reads into objects of its own; that they are read and written is compared as bytes.
-_SPECIAL = frozenset(("topic_authorized_operations", "cluster_authorized_operations"))
+_SPECIAL = frozenset(("authorized_operations", "topic_authorized_operations", "cluster_authorized_operations"))
 
 
 def class_of(kind: str, api: str) -> Any:

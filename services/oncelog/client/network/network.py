@@ -117,7 +117,12 @@ class Network:
         return answer
 
     async def ask_kept(
-        self, route: Route, method: UnaryMethod[RequestT, Any, Any, AnswerT], request: RequestT
+        self,
+        route: Route,
+        method: UnaryMethod[RequestT, Any, Any, AnswerT],
+        request: RequestT,
+        *,
+        timeout_ms: int = OWNER_CALL_TIMEOUT_MS,
     ) -> AnswerT:
         """One call of the route's owner by a connection that is kept for such calls: they come often. The caller looks
         at the epoch of the answer. Raises the error of the call."""
@@ -125,7 +130,7 @@ class Network:
         key = route.owner if route.proxied else route.address
         channel = self._channels.shared(route.address, key=key, metadata=route.metadata, origin=route.origin)
         try:
-            return await channel.call(method, request, timeout_ms=OWNER_CALL_TIMEOUT_MS)
+            return await channel.call(method, request, timeout_ms=timeout_ms)
         except ServiceUnavailable:
             await self._channels.drop(channel)
             raise
