@@ -1,8 +1,8 @@
 """A consumer in a group, as programs of users are: LIBRARY SERVERS GROUP TOPIC [option=value ...].
 
 Each line that it prints is a JSON list: ["assigned", [partitions]], ["revoked", [partitions]],
-["got", partition, offset, value], ["committed", {partition: offset}], ["failed", error]. It commits what it has printed,
-after each batch. A line on its standard input makes it leave the group. Options are those of the library.
+["got", partition, offset, value], ["committed", {partition: offset}], ["failed", error]. It commits what it has
+printed after each batch. A line on its standard input makes it leave the group. Options are those of the library.
 """
 
 import asyncio
