@@ -153,12 +153,23 @@ def test_repeated_join_takes_the_place_of_the_first_one() -> None:
     assert world.joined(again).generation == world.joined(other).generation == 2
 
 
-def test_member_id_that_is_in_use_is_not_given_again() -> None:
+def test_join_that_is_sent_again_is_one_member() -> None:
+    """Its answer was lost between the coordinator and the gateway, which has given the same new id."""
     world = World()
-    world.join(new_member_id="same")
-    assert world.join_error(world.join(new_member_id="same")) is GroupError.INVALID_REQUEST
-    world.join(new_member_id="next", member_id_required=True)
-    assert world.join_error(world.join(new_member_id="next")) is GroupError.INVALID_REQUEST
+    first, again = world.join(new_member_id="same"), world.join(new_member_id="same")
+    assert world.join_error(first) is GroupError.REBALANCE_IN_PROGRESS
+    (joined,) = world.gather(again)
+    assert [each.member_id for each in joined.members] == ["same"]
+    assert world.joined(world.join(new_member_id="same")) == joined
+
+
+def test_member_id_that_is_sent_again_is_pending_once() -> None:
+    world = World()
+    for _ in range(2):
+        asked = world.join(new_member_id="next", member_id_required=True)
+        assert world.join_error(asked) is GroupError.MEMBER_ID_REQUIRED
+    (joined,) = world.gather(world.join("next"))
+    assert len(joined.members) == 1
 
 
 def test_group_without_members_is_a_number() -> None:

@@ -35,6 +35,7 @@ from oncelog_doors.kafka.ports import (
     StoredAt,
     StoredPlace,
 )
+from tests.doors.kafka.fake_groups import FakeGroups
 
 
 class Entry(NamedTuple):
@@ -193,6 +194,7 @@ class FakeCluster:
         #: {token: how long it is valid}; others are for ever
         self.ends_in_ms: dict[str, int] = {}
         self.token_error: OncelogError | None = None
+        self.groups = FakeGroups()
         self.logs: dict[TopicName, FakeLog] = {}
         self.partition_counts: dict[str, int] = {"public/default/orders": 0}
         self.list_error: OncelogError | None = None

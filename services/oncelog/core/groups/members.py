@@ -7,9 +7,12 @@ no vote. A *pending* member is an id that was given with MEMBER_ID_REQUIRED, and
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from typing import TypeVar
 
 from oncelog.core.errors import InvariantViolated
 from oncelog.core.groups.events import JoinRequested, Protocol
+
+KeyOf = TypeVar("KeyOf")
 
 
 @dataclass(slots=True)
@@ -82,6 +85,12 @@ def _size(
     return names + sum(len(each.name) + len(each.metadata) for each in protocols)
 
 
+def _uncount_one(counts: Counter[KeyOf], key: KeyOf) -> None:
+    counts[key] -= 1
+    if not counts[key]:
+        del counts[key]
+
+
 class Members:
     """In the order in which they came."""
 
@@ -93,6 +102,8 @@ class Members:
         self.pending: dict[str, int] = {}
         #: {protocol: how many members offer it}
         self._offers: Counter[str] = Counter()
+        #: {rebalance timeout: how many members have it}, without those that are claimed
+        self._timeouts: Counter[int] = Counter()
         #: members that are not claimed
         self._voters = 0
         #: what counts against METADATA_BYTES_MAX
@@ -105,7 +116,8 @@ class Members:
         return len(self._members)
 
     def __iter__(self) -> Iterator[Member]:
-        return iter(list(self._members.values()))
+        """Members must not be added or removed meanwhile."""
+        return iter(self._members.values())
 
     def get(self, member_id: str) -> Member | None:
         return self._members.get(member_id)
@@ -117,7 +129,7 @@ class Members:
     @property
     def rebalance_timeout_ms(self) -> int | None:
         """The largest of the members; None: it is known of none."""
-        return max((each.rebalance_timeout_ms for each in self._members.values() if each.protocols), default=None)
+        return max(self._timeouts, default=None)
 
     # --- changes ------------------------------------------------------------------------------------------------------
 
@@ -149,6 +161,7 @@ class Members:
         if not member.is_claimed:
             self._voters += 1
             self._offers.update({each.name for each in member.protocols})
+            self._timeouts[member.rebalance_timeout_ms] += 1
             self.protocol_type = member.protocol_type
 
     def remove(self, member: Member) -> None:
@@ -163,9 +176,8 @@ class Members:
         if not member.is_claimed:
             self._voters -= 1
             for name in {each.name for each in member.protocols}:
-                self._offers[name] -= 1
-                if not self._offers[name]:
-                    del self._offers[name]
+                _uncount_one(self._offers, name)
+            _uncount_one(self._timeouts, member.rebalance_timeout_ms)
         if not self._voters:
             self.protocol_type = ""
 
@@ -205,6 +217,8 @@ class Members:
         offers = Counter(name for each in voters for name in {protocol.name for protocol in each.protocols})
         if self._voters != len(voters) or self._offers != offers:
             raise InvariantViolated(f"{self._voters} voters offer {self._offers}, members {offers}")
+        if self._timeouts != Counter(each.rebalance_timeout_ms for each in voters):
+            raise InvariantViolated(f"rebalance timeouts are counted as {self._timeouts}")
         if self.size != sum(each.size for each in self._members.values()) + sum(len(each) for each in self.pending):
             raise InvariantViolated(f"members are counted as {self.size} bytes")
         if self.assignment_bytes != sum(len(each.assignment) for each in self._members.values()):

@@ -114,13 +114,14 @@ class Membership:
 
     def abandon(self, call: int) -> None:
         """The client that waits for this answer is gone. It may come back with its member id, if it knows it."""
-        for member in self.members:
-            if call == member.sync_call:
-                member.sync_call, member.heard_ms = None, self._step.now_ms
-            elif call == member.join_call:
-                member.join_call, member.heard_ms = None, self._step.now_ms
-                if member.cannot_return:
-                    self.remove(member, "its client is gone")
+        member = next(each for each in self.members if call in (each.join_call, each.sync_call))
+        member.heard_ms = self._step.now_ms
+        if call == member.sync_call:
+            member.sync_call = None
+        else:
+            member.join_call = None
+            if member.cannot_return:
+                self.remove(member, "its client is gone")
 
     def refuse_waiting(self, member: Member, refusal: Refusal) -> None:
         """Answer what the member waits for."""
@@ -178,12 +179,12 @@ class Membership:
             if now < self._gather_until_ms:
                 return False
             self._gather_until_ms = None
-        absent = [each for each in self.members if each.join_call is None]
-        if not absent and not self.members.pending:
+        if not self.members.pending and all(each.join_call is not None for each in self.members):
             return True
         deadline = self._deadline_ms()
         if deadline is None or now < deadline:
             return False
+        absent = [each for each in self.members if each.join_call is None]
         if len(absent) == len(self.members):
             self._since_ms = now  # no member waits, and their sessions end
             return False
@@ -253,7 +254,7 @@ class Membership:
         self._fail_joins(Refusal(code, f"generation {generation} of group {self.name} was not written: {error}"))
 
     def _fail_joins(self, refusal: Refusal) -> None:
-        for member in self.members:
+        for member in list(self.members):
             if member.join_call is not None:
                 self.refuse_waiting(member, refusal)
                 if member.cannot_return:
@@ -264,7 +265,7 @@ class Membership:
             f"group {self.name} has used up its generations, the last one is {GENERATION_MAX}: use another group id"
         )
         self._fail_joins(Refusal(GroupError.UNKNOWN_SERVER_ERROR, reason))
-        for member in self.members:
+        for member in list(self.members):
             self.members.remove(member)
         self._become_empty()
 
@@ -288,12 +289,16 @@ class Membership:
     def due_ms(self) -> int | None:
         """When `expire` or `end_step` has something to do, unless an event comes first."""
         times = list(self.members.pending.values())
-        times += [each.heard_ms + each.session_timeout_ms for each in self.members if not each.is_waiting]
+        owed = False
+        for member in self.members:
+            if member.join_call is None and member.sync_call is None:
+                times.append(member.heard_ms + member.session_timeout_ms)
+                owed = owed or member.owes_sync
         if self.state is GroupState.PREPARING:
             until = self._deadline_ms() if self._gather_until_ms is None else self._gather_until_ms
             if until is not None and until > self._step.now_ms:
                 times.append(until)
-        elif any(each.owes_sync for each in self.members):
+        elif owed:
             times.append(self._sync_until_ms)
         return min(times, default=None)
 

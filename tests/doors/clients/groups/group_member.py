@@ -1,8 +1,8 @@
 """A consumer in a group, as programs of users are: LIBRARY SERVERS GROUP TOPIC [option=value ...].
 
-It prints one JSON list a line: ["assigned", [partitions]], ["revoked", [partitions]], ["got", partition, offset, value],
-["committed", {partition: offset}], ["failed", error]. It commits what it has printed, after each batch. A line on its
-standard input makes it leave the group. Options are those of librdkafka, and of the two others with underscores.
+Each line that it prints is a JSON list: ["assigned", [partitions]], ["revoked", [partitions]],
+["got", partition, offset, value], ["committed", {partition: offset}], ["failed", error]. It commits what it has
+printed after each batch. A line on its standard input makes it leave the group. Options are those of the library.
 """
 
 import asyncio
@@ -30,7 +30,9 @@ def numbers(partitions: Iterable[Any]) -> list[int]:
     return sorted(each.partition for each in partitions)
 
 
-def consume_with_confluent(servers: str, group: str, topic: str, options: dict[str, str], leave: threading.Event) -> None:
+def consume_with_confluent(
+    servers: str, group: str, topic: str, options: dict[str, str], leave: threading.Event
+) -> None:
     from confluent_kafka import Consumer, KafkaException
 
     consumer = Consumer(
@@ -98,7 +100,9 @@ def consume_with_kafka_python(
     consumer.close(autocommit=False)
 
 
-def consume_with_aiokafka(servers: str, group: str, topic: str, options: dict[str, str], leave: threading.Event) -> None:
+def consume_with_aiokafka(
+    servers: str, group: str, topic: str, options: dict[str, str], leave: threading.Event
+) -> None:
     from aiokafka import AIOKafkaConsumer, ConsumerRebalanceListener
     from aiokafka.errors import KafkaError
 

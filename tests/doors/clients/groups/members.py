@@ -33,7 +33,7 @@ class Member:
     def said(self) -> list[list[Any]]:
         """All that it has printed, line by line; libraries log other lines."""
         lines = self.run.text().split("\n")[:-1]
-        return [json.loads(line) for line in lines if line.startswith("[\"")]
+        return [json.loads(line) for line in lines if line.startswith('["')]
 
     @property
     def got(self) -> list[Got]:

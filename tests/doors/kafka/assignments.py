@@ -1,0 +1,13 @@
+"""Assignments as consumers of Kafka write them."""
+
+from collections.abc import Mapping, Sequence
+from struct import pack
+
+
+def assignment(partitions: Mapping[str, Sequence[int]]) -> bytes:
+    """{topic: partitions}."""
+    topics = b"".join(
+        pack(">h", len(name)) + name.encode() + pack(f">i{len(each)}i", len(each), *each)
+        for name, each in partitions.items()
+    )
+    return pack(">hi", 1, len(partitions)) + topics + pack(">i", -1)
