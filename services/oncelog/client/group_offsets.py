@@ -116,11 +116,14 @@ class GroupOffsets:
 
         return await self._ask(topics, ask, may_create=create)
 
-    async def delete(self, topics: Sequence[TopicName]) -> dict[TopicName, GroupResult]:
-        """Delete the subscriptions. Conflict: it has consumers."""
+    async def delete(self, topics: Sequence[TopicName], generation: int) -> dict[TopicName, GroupResult]:
+        """Delete the subscriptions of the group; the results are what it had. ConsumerFenced: the subscription has a
+        higher generation, and is in use. Conflict: it has consumers."""
 
         async def ask(route: Route, asked: Sequence[AskedTopic]) -> list[_Answered]:
-            request = pb.DeleteOffsetsRequest(group=self._group, on_behalf_of=self._caller, topics=map(_on_wire, asked))
+            request = pb.DeleteOffsetsRequest(
+                group=self._group, on_behalf_of=self._caller, generation=generation, topics=map(_on_wire, asked)
+            )
             return _results(await self._network.ask_kept(route, DELETE_OFFSETS, request))
 
         return await self._ask(topics, ask)

@@ -182,7 +182,10 @@ class DeleteOffsetsRequest(_message.Message):
     GROUP_FIELD_NUMBER: _builtins.int
     ON_BEHALF_OF_FIELD_NUMBER: _builtins.int
     TOPICS_FIELD_NUMBER: _builtins.int
+    GENERATION_FIELD_NUMBER: _builtins.int
     group: _builtins.str
+    generation: _builtins.int
+    """Of the group. A subscription with a higher one is in use, and stays."""
     @_builtins.property
     def on_behalf_of(self) -> _clients_pb2.OnBehalfOf: ...
     @_builtins.property
@@ -193,10 +196,11 @@ class DeleteOffsetsRequest(_message.Message):
         group: _builtins.str = ...,
         on_behalf_of: _clients_pb2.OnBehalfOf | None = ...,
         topics: _abc.Iterable[Global___GroupTopic] | None = ...,
+        generation: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["on_behalf_of", b"on_behalf_of"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["group", b"group", "on_behalf_of", b"on_behalf_of", "topics", b"topics"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["generation", b"generation", "group", b"group", "on_behalf_of", b"on_behalf_of", "topics", b"topics"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -236,7 +240,7 @@ class GroupOffsetResult(_message.Message):
     generation: _builtins.int
     """That the subscription has then. 0: there is no such subscription, or no group has used it."""
     offset: _builtins.int
-    """For FetchOffsets. Absent: there is no such subscription."""
+    """For FetchOffsets, and before a deletion. Absent: there is no such subscription."""
     metadata: _builtins.str
     """Of the newest commit, if the offset is still the one that it has left."""
     committed_ms: _builtins.int

@@ -210,11 +210,13 @@ class SkipRequested:
 
 @dataclass(frozen=True, slots=True)
 class DeleteRequested:
-    """Delete a subscription. force: even if consumers are connected; they get SubscriptionGone."""
+    """Delete a subscription. force: even if consumers are connected; they get SubscriptionGone. generation: of a group
+    that goes: ConsumerFenced if the subscription has a higher one; None: whatever it has."""
 
     call: int
     subscription: str
     force: bool = False
+    generation: Generation | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -300,8 +300,8 @@ class Subscriptions:
                 subscription.administer(event)
 
     def _delete(self, subscription: Subscription, event: DeleteRequested) -> None:
-        if subscription.has_consumers and not event.force:
-            error = Conflict("the subscription has connected consumers: close them, or use force")
+        error = subscription.committing.refuse_deletion(event)
+        if error is not None:
             self._step.emit(AnswerAdmin(event.call, error))
             return
         number = subscription.state.number

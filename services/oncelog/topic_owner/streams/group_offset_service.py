@@ -7,6 +7,7 @@ the newest end of the log (hazards offset-without-its-owner, former-member-commi
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
 
 from oncelog.core.access import Caller, Right, caller_for
 from oncelog.core.delivery.events import DeleteRequested
@@ -96,16 +97,17 @@ class GroupOffsetService:
         return await self._answer(role, [(topic, done) for topic in request.topics], prove=True)
 
     async def delete(self, request: pb.DeleteOffsetsRequest, caller: Caller) -> pb.GroupOffsetsAnswer:
-        async def done(runner: TopicRunner) -> pb.GroupOffsetResult:
-            try:
-                await runner.consumers.administer(DeleteRequested(0, request.group))
-            except SubscriptionNotFound:
-                pass  # it is as it was wanted
-            return pb.GroupOffsetResult()
+        generation, role = _generation(request.generation), self._checked(request, caller)
 
-        return await self._answer(
-            self._checked(request, caller), [(topic, done) for topic in request.topics], prove=True
-        )
+        async def done(runner: TopicRunner) -> pb.GroupOffsetResult:
+            found = _offset_of(runner, request.group)
+            if found.HasField("offset"):
+                event = DeleteRequested(0, request.group, generation=generation)
+                with suppress(SubscriptionNotFound):  # it is as it was wanted
+                    await runner.consumers.administer(event)
+            return found
+
+        return await self._answer(role, [(topic, done) for topic in request.topics], prove=True)
 
     def _checked(self, request: _Request, caller: Caller) -> Caller:
         """The caller whose rights count. Raises InvalidArgument, PermissionDenied."""

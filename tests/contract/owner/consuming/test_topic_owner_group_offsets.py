@@ -65,8 +65,8 @@ class Group:
         return [each.error.code or (each.offset if each.HasField("offset") else None, each.metadata)
                 for each in answer.results]  # fmt: skip
 
-    async def deleted(self) -> list[object]:
-        request = pb.DeleteOffsetsRequest(topics=self._topics, **self._of)
+    async def deleted(self, generation: int = 1) -> list[object]:
+        request = pb.DeleteOffsetsRequest(generation=generation, topics=self._topics, **self._of)
         return generations(await self._channel.call(DELETE_OFFSETS, request, timeout_ms=TIMEOUT_MS))
 
 
@@ -198,7 +198,7 @@ async def test_group_and_consumers_exclude_each_other(tmp_path: Path) -> None:
         assert isinstance(attached, Subscribed)
         assert await group.commit(2, generation=1) == ["consumer_busy"]
         assert await group.raised(9) == ["consumer_busy"]
-        assert await group.deleted() == ["conflict"]
+        assert await group.deleted(9) == ["conflict"]
         assert await group.fetched() == [(1, "")]
         await client.send(ConsumerDetached(attached.consumer, lost=False))
         await until(lambda: not runner.consumers.any_attached, DEADLINE_S)
@@ -206,13 +206,14 @@ async def test_group_and_consumers_exclude_each_other(tmp_path: Path) -> None:
 
 
 async def test_deletion_of_offsets(tmp_path: Path) -> None:
-    """Also of those that are not there."""
+    """Up to a generation, and also of those that are not there."""
     async with owner_world(tmp_path) as (world, channel):
         runner = await world.serve("orders")
         await stored(channel, runner, 3)
         group = Group(channel, runner)
         await group.commit(1, generation=1)
-        assert await group.deleted() == [0]
+        assert await group.deleted(0) == ["consumer_fenced"]
+        assert await group.deleted() == [1]
         assert await group.deleted() == [0]
         assert await group.fetched() == [(None, "")]
 

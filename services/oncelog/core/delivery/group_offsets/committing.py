@@ -21,7 +21,7 @@ from oncelog.core.delivery.acknowledging import SHARED_TYPES
 from oncelog.core.delivery.attachments import Attachments
 from oncelog.core.delivery.context import Context, outcome_unknown
 from oncelog.core.delivery.deliverable import LogRange
-from oncelog.core.delivery.events import AnswerAdmin
+from oncelog.core.delivery.events import AnswerAdmin, DeleteRequested
 from oncelog.core.delivery.group_offsets.events import (
     GROUPS,
     GenerationRaiseRequested,
@@ -115,6 +115,15 @@ class Committing:
             )
         if state.binding is not None or self._context.rebinding:
             return Conflict(f"the effects of subscription {state.name} are kept in a store: use another group")
+        return None
+
+    def refuse_deletion(self, event: DeleteRequested) -> OncelogError | None:
+        """Why the subscription is not deleted; None: it is."""
+        if len(self._context.consumers) and not event.force:
+            return Conflict("the subscription has connected consumers: close them, or use force")
+        newest = self._newest()
+        if event.generation is not None and event.generation < newest:
+            return ConsumerFenced(f"the subscription is used since: generation {event.generation} is below {newest}")
         return None
 
     def _newest(self) -> Generation:
