@@ -23,7 +23,7 @@ def say(*words: object) -> None:
     print(json.dumps([time.time_ns(), *words]), flush=True)
 
 
-def got(partition: int, offset: int, value: bytes | None) -> None:
+def got(partition: int | None, offset: int | None, value: bytes | None) -> None:
     say("got", partition, offset, (value or b"").decode())
 
 
