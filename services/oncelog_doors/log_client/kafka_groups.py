@@ -6,11 +6,13 @@ from oncelog.client.group_offsets import GroupOffset, GroupOffsets
 from oncelog.client.groups import ask_coordinator, coordinator_topic
 from oncelog.client.rest_calls import rest, topic_path
 from oncelog.core.access import Caller
-from oncelog.core.errors import TopicNotFound
+from oncelog.core.errors import ConsumerFenced, TopicNotFound
 from oncelog.core.groups.answers import GroupAnswer
 from oncelog.core.groups.events import CommitChecked, JoinRequested
 from oncelog.core.ids import Generation
-from oncelog.core.names import NamespaceName, TopicName
+from oncelog.core.names import NamespaceName, TopicName, parse_topic
+from oncelog_doors.core.kafka.topic_names import logs_of
+from oncelog_doors.core.shared.named_topics import is_own
 from oncelog_doors.kafka.ports import GroupQuestion
 from oncelog_doors.log_client.sdk_cluster import SdkCluster
 
@@ -52,4 +54,13 @@ class KafkaGroups:
     async def delete_offsets(
         self, namespace: NamespaceName, caller: Caller, group: str, generation: Generation, *, timeout_ms: int
     ) -> bool:
-        return False
+        topics = [each for each in await self._cluster.topics_of(namespace, caller) if not is_own(each.local)]
+        logs = [log for each in topics for log in logs_of(parse_topic(each.name), each.partitions)]
+        offsets = GroupOffsets(self._cluster.client, group, on_behalf_of=caller, timeout_ms=timeout_ms)
+        had_any = False
+        for result in (await offsets.delete(logs, generation)).values():
+            if isinstance(result, GroupOffset):
+                had_any = had_any or result.offset is not None
+            elif not isinstance(result, TopicNotFound | ConsumerFenced):  # a later generation keeps its offsets
+                raise result
+        return had_any

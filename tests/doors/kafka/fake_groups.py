@@ -65,7 +65,8 @@ class FakeGroups:
                 raise TopicNotFound("no group was ever there")
             self.coordinator = Coordinator({}, self.timers.now_ms())
         call = next(self._calls)
-        waiting = self._waiting[call] = asyncio.get_running_loop().create_future()
+        waiting: asyncio.Future[GroupAnswer] = asyncio.get_running_loop().create_future()
+        self._waiting[call] = waiting
         self._handle(replace(question, call=call))
         try:
             return await waiting

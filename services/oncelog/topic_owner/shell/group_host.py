@@ -129,6 +129,7 @@ class GroupHost:
         except OncelogError as error:
             self._finished(GenerationFailed(group, generation, error))
         else:
+            self._runner.parts.metrics.counts.event("group_generation")
             self._finished(GenerationWritten(group, raised))
 
     async def _delete(self, effect: DeleteGeneration) -> None:

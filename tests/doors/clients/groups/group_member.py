@@ -1,28 +1,29 @@
 """A consumer in a group, as programs of users are: LIBRARY SERVERS GROUP TOPIC [option=value ...].
 
-Each line that it prints is a JSON list: ["assigned", [partitions]], ["revoked", [partitions]],
-["got", partition, offset, value], ["committed", {partition: offset}], ["failed", error]. It commits what it has
-printed after each batch. A line on its standard input makes it leave the group. Options are those of the library.
+Each line that it prints is a JSON list of the time, in ns, and one of: "assigned", [partitions]; "revoked",
+[partitions]; "got", partition, offset, value; "committed", {partition: offset}; "failed", error; "left". It commits
+what it has printed after each batch. A line on its standard input makes it leave the group. Options are those of the
+library.
 """
 
 import asyncio
 import json
 import sys
 import threading
+import time
 import warnings
 from collections.abc import Iterable
 from typing import Any
 
 POLL_S = 0.2
 BATCH = 20
-_Offsets = dict[int, int]
 
 
 def say(*words: object) -> None:
-    print(json.dumps(words), flush=True)
+    print(json.dumps([time.time_ns(), *words]), flush=True)
 
 
-def got(partition: int, offset: int, value: bytes | None) -> None:
+def got(partition: int | None, offset: int | None, value: bytes | None) -> None:
     say("got", partition, offset, (value or b"").decode())
 
 

@@ -3,7 +3,7 @@
 import json
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import count
 from pathlib import Path
@@ -15,6 +15,14 @@ from tests.cluster.programs import Running, started
 from tests.doors.clients.groups import group_member
 
 _NUMBERS = count(1)
+
+
+class Said(NamedTuple):
+    """One line of a member. when: ns."""
+
+    when: int
+    kind: str
+    words: list[Any]
 
 
 class Got(NamedTuple):
@@ -30,20 +38,20 @@ class Member:
         self.run = run
 
     @property
-    def said(self) -> list[list[Any]]:
-        """All that it has printed, line by line; libraries log other lines."""
-        lines = self.run.text().split("\n")[:-1]
-        return [json.loads(line) for line in lines if line.startswith('["')]
+    def said(self) -> list[Said]:
+        """All that it has printed; libraries log other lines."""
+        lines = (json.loads(line) for line in self.run.text().split("\n")[:-1] if line.startswith("[1"))
+        return [Said(when, kind, words) for when, kind, *words in lines]
 
     @property
     def got(self) -> list[Got]:
-        return [Got(*words) for kind, *words in self.said if kind == "got"]
+        return [Got(*each.words) for each in self.said if each.kind == "got"]
 
     @property
     def assigned(self) -> list[int] | None:
         """Its partitions now; None: before its first assignment."""
         found: list[int] | None = None
-        for kind, *words in self.said:
+        for _, kind, words in self.said:
             if kind == "assigned":
                 found = words[0]
             elif kind == "revoked" and found is not None:
@@ -51,12 +59,25 @@ class Member:
         return found
 
     @property
-    def committed(self) -> Mapping[int, int]:
-        """{partition: the offset that was confirmed last}."""
-        found: dict[int, int] = {}
-        for kind, *words in self.said:
-            if kind == "committed":
-                found |= {int(partition): offset for partition, offset in words[0].items()}
+    def committed(self) -> dict[int, int]:
+        """{partition: the highest offset that was confirmed}."""
+        return highest(self.commits)
+
+    @property
+    def commits(self) -> list[tuple[int, int, int]]:
+        """(when, partition, offset) of those that were confirmed."""
+        lines = [each for each in self.said if each.kind == "committed"]
+        return [(each.when, int(part), offset) for each in lines for part, offset in each.words[0].items()]
+
+    @property
+    def starts(self) -> list[tuple[int, int, int]]:
+        """(when it was assigned, partition, the first offset that it got then)."""
+        found, since = [], dict[int, int]()
+        for when, kind, words in self.said:
+            if kind == "assigned":
+                since |= dict.fromkeys(words[0], when)
+            elif kind == "got" and words[0] in since:
+                found.append((since.pop(words[0]), words[0], words[1]))
         return found
 
     async def has(self, *partitions: int) -> None:
@@ -106,3 +127,29 @@ class Members:
         finally:
             for run in members._runs:
                 run.end()
+
+
+def highest(commits: Iterable[tuple[int, int, int]]) -> dict[int, int]:
+    """{partition: its highest offset}."""
+    found: dict[int, int] = {}
+    for _, partition, offset in commits:
+        found[partition] = max(found.get(partition, 0), offset)
+    return found
+
+
+def check_starts(members: Sequence[Member]) -> None:
+    """No member began below what was confirmed before it had its partitions."""
+    commits = [each for member in members for each in member.commits]
+    for member in members:
+        for when, partition, offset in member.starts:
+            before = highest(each for each in commits if each[0] < when and each[1] == partition)
+            assert offset >= before.get(partition, 0), f"{member.run.log.stem} got {offset} of {partition}: {before}"
+
+
+def check_each_once(members: Sequence[Member], published: Sequence[Got]) -> None:
+    assert sorted(each for member in members for each in member.got) == sorted(published)
+
+
+def check_each_at_least_once(members: Sequence[Member], published: Sequence[Got]) -> None:
+    missing = set(published) - {each for member in members for each in member.got}
+    assert not missing, sorted(missing)[:20]
