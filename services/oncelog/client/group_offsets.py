@@ -13,7 +13,8 @@ from oncelog.client.network.lookup import Route
 from oncelog.client.network.network import Network
 from oncelog.client.network.topic_calls import Ask, AskedTopic, ask_owners
 from oncelog.core.access import Caller
-from oncelog.core.errors import ConsumerBusy, OncelogError
+from oncelog.core.delivery.group_offsets.events import check_offset
+from oncelog.core.errors import ConsumerBusy, InvalidArgument, OncelogError
 from oncelog.core.names import TopicName
 from oncelog.rpc.codecs.group_offset_codec import (
     COMMIT_OFFSETS,
@@ -78,6 +79,13 @@ class GroupOffsets:
         has the partition since. ConsumerBusy, SubscriptionTypeMismatch, Conflict: the subscription is used otherwise.
         """
 
+        refused: dict[TopicName, GroupResult] = {}
+        for topic, new in offsets.items():
+            try:
+                check_offset(new.offset, new.metadata)
+            except InvalidArgument as error:
+                refused[topic] = error
+
         async def ask(route: Route, topics: Sequence[AskedTopic]) -> list[_Answered]:
             commits = [
                 pb.OffsetCommit(topic=_on_wire(each), offset=offsets[each.name].offset,
@@ -89,7 +97,8 @@ class GroupOffsets:
             )
             return _results(await self._network.ask_kept(route, COMMIT_OFFSETS, request))
 
-        return await self._ask(list(offsets), ask, may_create=True)
+        topics = [topic for topic in offsets if topic not in refused]
+        return refused | await self._ask(topics, ask, may_create=True)
 
     async def fetch(self, topics: Sequence[TopicName]) -> dict[TopicName, GroupResult]:
         """Where the group goes on. Commits in flight are settled first."""

@@ -20,6 +20,8 @@ KNOWN = {
     "Fetch": Versions(4, 11),
     "ListOffsets": Versions(1, 5),
     "Metadata": Versions(0, 8),
+    "OffsetCommit": Versions(2, 7),
+    "OffsetFetch": Versions(1, 5),
     "FindCoordinator": Versions(0, 2),
     "JoinGroup": Versions(0, 5),
     "Heartbeat": Versions(0, 3),
@@ -33,4 +35,5 @@ KNOWN = {
     "DescribeAcls": Versions(1, 2),
     "SaslAuthenticate": Versions(0, 1),
     "DeleteGroups": Versions(0, 1),
+    "OffsetDelete": Versions(0, 0),
 }

@@ -1,9 +1,10 @@
 """What a door for Kafka's clients needs of the cluster: the forms of the client of Oncelog behind it."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
+from oncelog.client.group_offsets import GroupResult, NewOffset
 from oncelog.core.access import Caller
 from oncelog.core.errors import OncelogError
 from oncelog.core.groups.answers import GroupAnswer
@@ -127,6 +128,32 @@ class ProducerPort(Protocol):
         """End the session now; each open `decided` gets None."""
 
 
+class OffsetsPort(Protocol):
+    """Offsets of groups in logs: partitions, or topics that are not partitioned. Each log has a result of its own; a
+    retriable error when the time is over."""
+
+    async def commit(
+        self,
+        caller: Caller,
+        group: str,
+        offsets: Mapping[TopicName, NewOffset],
+        generation: Generation,
+        *,
+        timeout_ms: int,
+    ) -> Mapping[TopicName, GroupResult]:
+        """Durable when it returns."""
+
+    async def fetch(
+        self, caller: Caller, group: str, logs: Sequence[TopicName], *, timeout_ms: int
+    ) -> Mapping[TopicName, GroupResult]:
+        """Behind all commits that were begun before."""
+
+    async def delete(
+        self, caller: Caller, group: str, logs: Sequence[TopicName], generation: Generation, *, timeout_ms: int
+    ) -> Mapping[TopicName, GroupResult]:
+        """ConsumerFenced: the log has a higher generation. The results are what was there."""
+
+
 class GroupsPort(Protocol):
     """Groups of consumers of a namespace. Raises OncelogError; a retriable one when the time is over."""
 
@@ -156,6 +183,9 @@ class ClusterPort(Protocol):
 
     @property
     def groups(self) -> GroupsPort: ...
+
+    @property
+    def offsets(self) -> OffsetsPort: ...
 
     @property
     def authentication(self) -> bool:

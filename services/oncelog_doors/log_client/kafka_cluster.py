@@ -22,6 +22,7 @@ from oncelog_doors.core.kafka.stored_entries import first_at, records_of
 from oncelog_doors.core.shared.named_topics import OWN_PREFIX, NamedTopic
 from oncelog_doors.kafka.ports import NO_OFFSET, Bounds, FoundOffset, ReadBatch, StoredPlace
 from oncelog_doors.log_client.kafka_groups import KafkaGroups
+from oncelog_doors.log_client.kafka_offsets import KafkaOffsets
 from oncelog_doors.log_client.kafka_producer import KafkaProducer, open_kafka_producer
 from oncelog_doors.log_client.log_reader import LogReader, open_at
 from oncelog_doors.log_client.rights import Rights
@@ -49,6 +50,7 @@ class KafkaCluster:
         self._cluster = cluster
         self.cluster_id = cluster_id
         self.groups = KafkaGroups(cluster)
+        self.offsets = KafkaOffsets(cluster)
         self._leases = TopicName(namespace.tenant, namespace.namespace, _LEASES)
 
     @property

@@ -94,6 +94,30 @@ REQUESTS: dict[str, Message] = {
         F("include_cluster_authorized_operations", "bool", False, 8, 10, 32767, "", -1, 32767),
         F("include_topic_authorized_operations", "bool", False, 8, 32767, 32767, "", -1, 32767),
     )),
+    "OffsetCommit": M(8, 8, (
+        F("group_id", "string", False, 0, 32767, 32767, "", -1, 32767),
+        F("generation_id_or_member_epoch", "int32", False, 1, 32767, 32767, "-1", -1, 32767),
+        F("member_id", "string", False, 1, 32767, 32767, "", -1, 32767),
+        F("group_instance_id", "string", False, 7, 32767, 7, "null", -1, 32767),
+        F("retention_time_ms", "int64", False, 2, 4, 32767, "-1", -1, 32767),
+        F("topics", (
+            F("name", "string", False, 0, 9, 32767, "", -1, 32767),
+            F("partitions", (
+                F("partition_index", "int32", False, 0, 32767, 32767, "", -1, 32767),
+                F("committed_offset", "int64", False, 0, 32767, 32767, "", -1, 32767),
+                F("committed_leader_epoch", "int32", False, 6, 32767, 32767, "-1", -1, 32767),
+                F("commit_timestamp", "int64", False, 1, 1, 32767, "-1", -1, 32767),
+                F("committed_metadata", "string", False, 0, 32767, 0, "", -1, 32767),
+            ), True, 0, 32767, 32767, "", -1, 32767),
+        ), True, 0, 32767, 32767, "", -1, 32767),
+    )),
+    "OffsetFetch": M(9, 6, (
+        F("group_id", "string", False, 0, 7, 32767, "", -1, 32767),
+        F("topics", (
+            F("name", "string", False, 0, 7, 32767, "", -1, 32767),
+            F("partition_indexes", "int32", True, 0, 7, 32767, "", -1, 32767),
+        ), True, 0, 7, 2, "", -1, 32767),
+    )),
     "FindCoordinator": M(10, 3, (
         F("key", "string", False, 0, 3, 32767, "", -1, 32767),
         F("key_type", "int8", False, 1, 32767, 32767, "0", -1, 32767),
@@ -168,6 +192,15 @@ REQUESTS: dict[str, Message] = {
     )),
     "DeleteGroups": M(42, 2, (
         F("groups_names", "string", True, 0, 32767, 32767, "", -1, 32767),
+    )),
+    "OffsetDelete": M(47, 32767, (
+        F("group_id", "string", False, 0, 32767, 32767, "", -1, 32767),
+        F("topics", (
+            F("name", "string", False, 0, 32767, 32767, "", -1, 32767),
+            F("partitions", (
+                F("partition_index", "int32", False, 0, 32767, 32767, "", -1, 32767),
+            ), True, 0, 32767, 32767, "", -1, 32767),
+        ), True, 0, 32767, 32767, "", -1, 32767),
     )),
 }
 RESPONSES: dict[str, Message] = {
@@ -250,6 +283,30 @@ RESPONSES: dict[str, Message] = {
             F("topic_authorized_operations", "int32", False, 8, 32767, 32767, "-2147483648", -1, 32767),
         ), True, 0, 32767, 32767, "", -1, 32767),
         F("cluster_authorized_operations", "int32", False, 8, 10, 32767, "-2147483648", -1, 32767),
+    )),
+    "OffsetCommit": M(8, 8, (
+        F("throttle_time_ms", "int32", False, 3, 32767, 32767, "", -1, 32767),
+        F("topics", (
+            F("name", "string", False, 0, 9, 32767, "", -1, 32767),
+            F("partitions", (
+                F("partition_index", "int32", False, 0, 32767, 32767, "", -1, 32767),
+                F("error_code", "int16", False, 0, 32767, 32767, "", -1, 32767),
+            ), True, 0, 32767, 32767, "", -1, 32767),
+        ), True, 0, 32767, 32767, "", -1, 32767),
+    )),
+    "OffsetFetch": M(9, 6, (
+        F("throttle_time_ms", "int32", False, 3, 32767, 32767, "", -1, 32767),
+        F("topics", (
+            F("name", "string", False, 0, 7, 32767, "", -1, 32767),
+            F("partitions", (
+                F("partition_index", "int32", False, 0, 7, 32767, "", -1, 32767),
+                F("committed_offset", "int64", False, 0, 7, 32767, "", -1, 32767),
+                F("committed_leader_epoch", "int32", False, 5, 7, 32767, "-1", -1, 32767),
+                F("metadata", "string", False, 0, 7, 0, "", -1, 32767),
+                F("error_code", "int16", False, 0, 7, 32767, "", -1, 32767),
+            ), True, 0, 7, 32767, "", -1, 32767),
+        ), True, 0, 7, 32767, "", -1, 32767),
+        F("error_code", "int16", False, 2, 7, 32767, "0", -1, 32767),
     )),
     "FindCoordinator": M(10, 3, (
         F("throttle_time_ms", "int32", False, 1, 32767, 32767, "", -1, 32767),
@@ -375,6 +432,17 @@ RESPONSES: dict[str, Message] = {
         F("results", (
             F("group_id", "string", False, 0, 32767, 32767, "", -1, 32767),
             F("error_code", "int16", False, 0, 32767, 32767, "", -1, 32767),
+        ), True, 0, 32767, 32767, "", -1, 32767),
+    )),
+    "OffsetDelete": M(47, 32767, (
+        F("error_code", "int16", False, 0, 32767, 32767, "", -1, 32767),
+        F("throttle_time_ms", "int32", False, 0, 32767, 32767, "", -1, 32767),
+        F("topics", (
+            F("name", "string", False, 0, 32767, 32767, "", -1, 32767),
+            F("partitions", (
+                F("partition_index", "int32", False, 0, 32767, 32767, "", -1, 32767),
+                F("error_code", "int16", False, 0, 32767, 32767, "", -1, 32767),
+            ), True, 0, 32767, 32767, "", -1, 32767),
         ), True, 0, 32767, 32767, "", -1, 32767),
     )),
 }

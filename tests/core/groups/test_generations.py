@@ -20,6 +20,7 @@ def writing(members: int = 1) -> tuple[World, list[int]]:
     return world, calls
 
 
+@pytest.mark.hazard("coordinator-is-lost")
 def test_joins_are_answered_when_the_generation_is_durable() -> None:
     world, calls = writing(2)
     assert world.waits(*calls)
@@ -100,6 +101,7 @@ def test_failed_write_answers_all_that_wait(error: OncelogError, answer: GroupEr
     assert [each.member_id for each in world.describe().members] == ["m1", "m2"]
 
 
+@pytest.mark.hazard("coordinator-is-lost")
 def test_generation_of_a_failed_write_is_not_tried_again() -> None:
     """It may be durable, and a later coordinator would take it for the members' generation."""
     world, _ = writing()

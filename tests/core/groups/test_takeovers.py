@@ -1,5 +1,7 @@
 """The coordinator is lost: the next one has the durable generations, and takes the members that show themselves."""
 
+import pytest
+
 from oncelog.core.groups.answers import GroupError, GroupState, JoinAnswer
 from oncelog.core.groups.limits import CLAIM_DELAY_MS, CLAIMS_MS, INITIAL_DELAY_MS, MEMBERS_MAX
 from tests.core.groups.group_world import NONE, REBALANCE_MS, SESSION_MS, World
@@ -76,6 +78,7 @@ def test_member_that_was_seen_and_does_not_join_is_removed_after_the_rebalance_t
     assert world.heartbeat("m2", 1) is GroupError.UNKNOWN_MEMBER_ID
 
 
+@pytest.mark.hazard("coordinator-is-lost")
 def test_commits_of_the_durable_generation_are_accepted_until_the_next_one_begins() -> None:
     world = taken_over(3)
     assert world.commit("m1", 1) == (NONE, 1, "")
@@ -109,6 +112,7 @@ def test_sync_of_the_durable_generation_is_sent_to_join() -> None:
     assert [each.member_id for each in world.describe().members] == ["m2"]
 
 
+@pytest.mark.hazard("coordinator-is-lost")
 def test_generation_that_was_durable_and_not_answered_is_never_used() -> None:
     world = World()
     world.stable(1)

@@ -16,7 +16,7 @@ from oncelog.core.delivery.group_offsets.events import (
     GenerationRaiseRequested,
     OffsetAsked,
     OffsetCommitRequested,
-    check_metadata,
+    check_offset,
 )
 from oncelog.core.errors import (
     DeadlineExceeded,
@@ -27,7 +27,6 @@ from oncelog.core.errors import (
     SubscriptionNotFound,
 )
 from oncelog.core.formats.client_token import OFFSETS, check_level
-from oncelog.core.formats.packed_fields import NUMBER_MAX
 from oncelog.core.ids import Generation, OwnerEpoch, TopicId
 from oncelog.core.names import check_part
 from oncelog.rpc.codecs import group_offset_codec
@@ -69,9 +68,8 @@ class GroupOffsetService:
 
         def committing(commit: pb.OffsetCommit) -> _Done:
             async def done(runner: TopicRunner) -> pb.GroupOffsetResult:
-                check_metadata(commit.metadata)
-                offset = min(commit.offset, NUMBER_MAX)
-                event = OffsetCommitRequested(0, request.group, offset, generation, commit.metadata, role.role)
+                check_offset(commit.offset, commit.metadata)
+                event = OffsetCommitRequested(0, request.group, commit.offset, generation, commit.metadata, role.role)
                 return _written(await runner.consumers.administer(event))
 
             return done

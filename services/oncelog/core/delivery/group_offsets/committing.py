@@ -140,7 +140,7 @@ class Committing:
         generation = newest if event.generation is None else event.generation
         if generation < newest:
             why = f"another member has the partition since: generation {generation} is below {newest}"
-            self._answer(event.call, ConsumerFenced(why))
+            self._answer(event.call, ConsumerFenced(why, generation=newest))
         elif (refused := refuse_offset(event, self._log)) is not None:
             self._answer(event.call, refused)
         elif self._seeking.token is not None:

@@ -6,6 +6,7 @@ A group is known by the name of its subscription. Its members are not attached: 
 from dataclasses import dataclass
 
 from oncelog.core.errors import InvalidArgument
+from oncelog.core.formats.packed_fields import NUMBER_MAX
 from oncelog.core.ids import Generation
 
 #: The name of the active consumer of a subscription whose generation a group's coordinator has raised.
@@ -60,8 +61,10 @@ GroupChange = OffsetCommitRequested | GenerationRaiseRequested
 GroupRequest = GroupChange | OffsetAsked
 
 
-def check_metadata(metadata: str) -> None:
-    """Raises InvalidArgument."""
+def check_offset(offset: int, metadata: str) -> None:
+    """Raises InvalidArgument for what no topic can have."""
+    if not 0 <= offset <= NUMBER_MAX:
+        raise InvalidArgument(f"offset {offset}: give 0 to {NUMBER_MAX}", field="offset", limit=NUMBER_MAX)
     size = len(metadata.encode())
     if size > METADATA_BYTES_MAX:
         message = f"metadata of {size} bytes, and at most {METADATA_BYTES_MAX} are allowed"
