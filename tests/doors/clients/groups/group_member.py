@@ -3,7 +3,7 @@
 Each line that it prints is a JSON list of the time, in ns, and one of: "assigned", [partitions]; "revoked",
 [partitions]; "got", partition, offset, value; "committed", {partition: offset}; "failed", error; "left". It commits
 what it has printed after each batch. A line on its standard input makes it leave the group. Options are those of the
-library.
+library; hold=SECONDS: librdkafka only, it says "holds" and waits before its first commit.
 """
 
 import asyncio
@@ -36,6 +36,7 @@ def consume_with_confluent(
 ) -> None:
     from confluent_kafka import Consumer, KafkaException
 
+    hold_s = float(options.pop("hold", 0))
     consumer = Consumer(
         {
             "bootstrap.servers": servers, "group.id": group, "auto.offset.reset": "earliest",
@@ -57,6 +58,10 @@ def consume_with_confluent(
         for each in messages:
             got(each.partition(), each.offset(), each.value())
         if messages:
+            if hold_s:
+                say("holds")
+                leave.wait(hold_s)
+                hold_s = 0
             try:
                 done = consumer.commit(asynchronous=False)
                 # Partitions without a message since the last commit are in the answer, too, with an offset below 0.
