@@ -21,11 +21,7 @@ PARTITIONS = 4
 #: Of each partition, in each round.
 ROUND = 200
 #: Longer than a takeover: a member whose requests wait for one stays.
-PATIENT = {
-    "confluent-kafka": ["session.timeout.ms=45000"],
-    "kafka-python": ["session_timeout_ms=45000"],
-    "aiokafka": ["session_timeout_ms=45000"],
-}
+PATIENT = "session=45000"
 
 
 @pytest.fixture
@@ -94,10 +90,9 @@ class Rounds:
 
 
 async def two_members(members: Members, servers: str, topic: str, library: str, *options: str) -> Rounds:
-    given = [*PATIENT[library], *options]
-    one = members.start(library, topic, topic, *given)
+    one = members.start(library, topic, topic, PATIENT, *options)
     await one.has(0, 1, 2, 3)
-    two = members.start(library, topic, topic, *given)
+    two = members.start(library, topic, topic, PATIENT, *options)
     await asyncio.gather(one.has_some(2), two.has_some(2))
     return Rounds(servers, topic, [one, two])
 
@@ -160,7 +155,7 @@ async def test_coordinator_that_was_stopped_and_goes_on_disturbs_nobody(
 async def test_member_that_was_stopped_undoes_no_commit(cluster: Cluster, servers: str, members: Members) -> None:
     """It holds messages that it has not committed, and wakes when another member has its partitions."""
     topic = new_topic(cluster, "zombie")
-    zombie = members.start("confluent-kafka", topic, topic, "session.timeout.ms=6000", "hold=1")
+    zombie = members.start("confluent-kafka", topic, topic, "hold=1")
     await publish(servers, topic, range(PARTITIONS), 0, 20)
     await zombie.run.says('"holds"')
     zombie.run.signal(signal.SIGSTOP)
