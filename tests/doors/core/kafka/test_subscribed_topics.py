@@ -1,5 +1,7 @@
 """Subscriptions of members, as consumers of Kafka write them."""
 
+from contextlib import suppress
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -18,10 +20,8 @@ def test_topics_are_read() -> None:
 @given(data=st.binary(max_size=80))
 def test_any_bytes_are_read_or_refused(data: bytes) -> None:
     """Sizes beyond the bytes, negative ones, names that are no text."""
-    try:
-        topics_in(data)
-    except InvalidArgument as error:
-        assert error.details["field"] == "metadata"
+    with suppress(InvalidArgument):
+        assert all(isinstance(each, str) for each in topics_in(data))
 
 
 @pytest.mark.parametrize("cut", range(1, 14))
