@@ -42,6 +42,8 @@ _LOG = logging.getLogger(__name__)
 OFFSET_REQUESTS = frozenset(("OffsetCommit", "OffsetFetch", "OffsetDelete"))
 #: Of a question about all topics of a namespace.
 _ALL_MS = 25_000
+#: The field of OffsetCommit with the generation of the member.
+_GENERATION = "generation_id_or_member_epoch"
 #: From this version on an answer to OffsetFetch has a code of its own.
 _WITH_CODE = 2
 
@@ -95,7 +97,7 @@ class Offsets:
         logs, results = await self._logs(asked)
         results |= await self._written(body["group_id"], logs, asked, checked.generation)
         fenced = {each: newest_of(error) for each, error in results.items() if isinstance(error, ConsumerFenced)}
-        if fenced and body["generation_id"] < 0:
+        if fenced and body[_GENERATION] < 0:
             # The subscription has had consumers of the SDK, which have raised its generation above the group's.
             checked = await self._checked(body)
             if checked.error is GroupError.NONE:
@@ -107,7 +109,7 @@ class Offsets:
     async def _checked(self, body: Body) -> CommitAnswer:
         around = self._around
         question = CommitChecked(
-            0, check_part(body["group_id"], field="group"), body["member_id"], Generation(body["generation_id"]),
+            0, check_part(body["group_id"], field="group"), body["member_id"], Generation(body[_GENERATION]),
             body.get("group_instance_id"),
         )  # fmt: skip
         found = await around.cluster.groups.ask(around.namespace, around.caller, question, timeout_ms=ASK_MS)

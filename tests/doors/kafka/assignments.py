@@ -1,4 +1,4 @@
-"""Assignments as consumers of Kafka write them."""
+"""Assignments and subscriptions as consumers of Kafka write them."""
 
 from collections.abc import Mapping, Sequence
 from struct import pack
@@ -11,3 +11,9 @@ def assignment(partitions: Mapping[str, Sequence[int]]) -> bytes:
         for name, each in partitions.items()
     )
     return pack(">hi", 1, len(partitions)) + topics + pack(">i", -1)
+
+
+def subscription(*topics: str) -> bytes:
+    """What a member says that it wants."""
+    names = b"".join(pack(">h", len(name)) + name.encode() for name in topics)
+    return pack(">hi", 1, len(topics)) + names + pack(">ii", -1, 0)

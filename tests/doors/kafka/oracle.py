@@ -9,6 +9,8 @@ _MODULES = {
     "Fetch": "consumer.fetch",
     "ListOffsets": "consumer.offsets",
     "Metadata": "metadata.metadata",
+    "OffsetCommit": "consumer.group",
+    "OffsetFetch": "consumer.group",
     "FindCoordinator": "metadata.find_coordinator",
     "JoinGroup": "consumer.group",
     "Heartbeat": "consumer.group",
@@ -22,6 +24,7 @@ _MODULES = {
     "DescribeAcls": "admin.acl",
     "SaslAuthenticate": "sasl",
     "DeleteGroups": "admin.groups",
+    "OffsetDelete": "consumer.group",
 }
 
 
