@@ -103,9 +103,9 @@ KAFKA_HAZARDS = {
         "A producer id tells of which cluster it is; others are refused for good.",
     ),
     "coordinator-is-lost": Hazard(
-        "K24. The coordinator of a group ends while its members wait for an answer, or it stands still, wakes and answers "
+        "K24. The coordinator of a group ends while its members wait for an answer, or stands still, wakes and answers "
         "heartbeats. The next one gives the same generation to other members: both sets consume and commit.",
         "A generation is durable before a member is answered, and is never tried twice. The next coordinator takes the "
-        "members of the durable one as they show themselves, lets them commit until its own begins, and begins above it.",
+        "members of the durable one as they show themselves, lets them commit until its own one begins, above it.",
     ),
 }

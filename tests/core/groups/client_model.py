@@ -161,11 +161,11 @@ class ModelWorld(World):
     def read(self, client: Client, event: Any, answer: GroupAnswer) -> None:
         match answer:
             case JoinAnswer(error=GroupError.NONE):
-                self.joined(client, answer)
+                self.read_join(client, answer)
             case JoinAnswer(error=GroupError.MEMBER_ID_REQUIRED):
                 client.member_id = answer.member_id
             case SyncAnswer(error=GroupError.NONE):
-                self.synced_at(client, event, answer)
+                self.read_sync(client, event, answer)
             case CommitAnswer(error=error) | HeartbeatAnswer(error=error) if error is NONE:
                 assert event.generation == self.newest, f"generation {event.generation} is over"
                 client.heard_ms = self.now_ms
@@ -175,7 +175,7 @@ class ModelWorld(World):
             case JoinAnswer() | SyncAnswer() | HeartbeatAnswer():
                 self.refused(client, answer.error)
 
-    def joined(self, client: Client, answer: JoinAnswer) -> None:
+    def read_join(self, client: Client, answer: JoinAnswer) -> None:
         given = self.given.setdefault(answer.generation, Given())
         assert answer.generation == self.newest, f"generation {answer.generation} was given after {self.newest}"
         given.protocols.add(answer.protocol)
@@ -187,7 +187,7 @@ class ModelWorld(World):
         client.member_id, client.generation, client.is_synced = answer.member_id, answer.generation, False
         client.members = tuple(each.member_id for each in answer.members)
 
-    def synced_at(self, client: Client, event: SyncRequested, answer: SyncAnswer) -> None:
+    def read_sync(self, client: Client, event: SyncRequested, answer: SyncAnswer) -> None:
         assert event.generation == self.newest, f"generation {event.generation} is over"
         names = {client.member_id} | self.instances.get(client.instance_id or "", set())
         given = [each.get(name, b"") for each in self.given[event.generation].assignments for name in names]
@@ -267,7 +267,7 @@ class ModelWorld(World):
         for _ in range(4 * REBALANCE_MS // 1_000):
             for client in self.live:
                 self.step(client)
-            self.wait(1_000)
+            self.elapse(1_000)
             self.read_answers()
             if self.is_whole:
                 break

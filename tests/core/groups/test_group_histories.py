@@ -21,7 +21,7 @@ def random_step(world: ModelWorld) -> None:
     if chance < 0.62 and live:
         world.step(random.choice(live))
     elif chance < 0.80:
-        world.wait(random.choice((10, 200, 1_000, 1_000, HEARTBEAT_MS, SESSION_MS, 2 * SESSION_MS)))
+        world.elapse(random.choice((10, 200, 1_000, 1_000, HEARTBEAT_MS, SESSION_MS, 2 * SESSION_MS)))
     elif chance < 0.90:
         if world.writes and random.random() < 0.9:
             world.write()
@@ -95,7 +95,7 @@ def ordinary(world: ModelWorld) -> Iterator[None]:
             yield
 
     def pause(ms: int) -> Iterator[None]:
-        world.wait(ms)
+        world.elapse(ms)
         world.read_answers()
         yield
         if world.writes:
@@ -129,7 +129,7 @@ def failed_write(world: ModelWorld) -> None:
 
 
 def silence(world: ModelWorld) -> None:
-    world.wait(3 * SESSION_MS)
+    world.elapse(3 * SESSION_MS)
 
 
 def broken_connections(world: ModelWorld) -> None:
