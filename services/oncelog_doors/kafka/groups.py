@@ -15,12 +15,15 @@ from typing import Any
 from uuid import uuid4
 
 from oncelog.core.errors import (
+    Conflict,
+    ConsumerBusy,
     InvalidArgument,
     InvalidName,
     NotFound,
     NotOwner,
     OncelogError,
     PermissionDenied,
+    SubscriptionTypeMismatch,
     TopicNotFound,
 )
 from oncelog.core.groups import answers
@@ -137,7 +140,7 @@ class Groups:
             try:
                 highest = await self._raise_generations(group, generation, [each.assignment for each in assigned])
             except OncelogError as error:
-                if not error.retriable:
+                if group_code_of(error) is not ErrorCode.NOT_COORDINATOR:
                     raise
                 _LOG.warning("group %s is rebalanced again, because of its partitions: %s", group, error)
                 return {"error_code": ErrorCode.REBALANCE_IN_PROGRESS}
@@ -318,6 +321,8 @@ def group_code_of(error: OncelogError) -> ErrorCode:
         return ErrorCode.UNKNOWN_MEMBER_ID
     if isinstance(error, InvalidName | NotFound):
         return ErrorCode.INVALID_GROUP_ID
+    if isinstance(error, ConsumerBusy | SubscriptionTypeMismatch | Conflict):  # the subscription is used otherwise
+        return ErrorCode.INCONSISTENT_GROUP_PROTOCOL
     if error.retriable:
         return ErrorCode.NOT_COORDINATOR
     return ErrorCode.INVALID_REQUEST if isinstance(error, InvalidArgument) else code_of(error)

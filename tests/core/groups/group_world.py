@@ -105,7 +105,7 @@ class World:
     def next_call(self) -> int:
         return next(self._calls)
 
-    def wait(self, ms: int) -> None:
+    def elapse(self, ms: int) -> None:
         """Time passes; the coordinator is called when it wants to be."""
         until = self.now_ms + ms
         while (due := self.coordinator.next_due_ms) is not None and due <= until:
@@ -225,7 +225,7 @@ class World:
     def gather(self, *calls: int) -> list[JoinAnswer]:
         """The first rebalance of a group that had no members."""
         assert self.waits(*calls)
-        self.wait(INITIAL_DELAY_MS)
+        self.elapse(INITIAL_DELAY_MS)
         return [self.joined(call) for call in calls]
 
     def assign(self, answers: list[JoinAnswer], group: str = "g") -> None:

@@ -56,7 +56,7 @@ def test_commit_from_outside_names_no_generation_below_one_that_may_be_durable()
     world = World()
     world.writes_at_once = False
     world.join()
-    world.wait(INITIAL_DELAY_MS)
+    world.elapse(INITIAL_DELAY_MS)
     world.fail_write(durable=True)
     assert world.commit() == (NONE, 1, "")
 
@@ -83,7 +83,7 @@ def test_group_with_members_is_not_deleted() -> None:
     world.leave("m1")
     world.writes_at_once = False
     world.join()
-    world.wait(INITIAL_DELAY_MS)
+    world.elapse(INITIAL_DELAY_MS)
     world.leave("m2")
     assert world.ask_deletion().error is GroupError.NON_EMPTY_GROUP  # its next generation is in flight
     world.write()
@@ -163,6 +163,6 @@ def test_given_id_that_expires_while_its_group_is_being_deleted_changes_nothing(
     world.leave("m1")
     world.join(member_id_required=True)
     call = world.delete(1)
-    world.wait(SESSION_MS)
+    world.elapse(SESSION_MS)
     world.handle(GenerationDeleted("g"))
     assert world.answer(call, DeleteAnswer).error is NONE

@@ -15,11 +15,12 @@ def writing(members: int = 1) -> tuple[World, list[int]]:
     world = World()
     world.writes_at_once = False
     calls = [world.join() for _ in range(members)]
-    world.wait(INITIAL_DELAY_MS)
+    world.elapse(INITIAL_DELAY_MS)
     assert [(each.group, each.generation) for each in world.writes] == [("g", 1)]
     return world, calls
 
 
+@pytest.mark.hazard("coordinator-is-lost")
 def test_joins_are_answered_when_the_generation_is_durable() -> None:
     world, calls = writing(2)
     assert world.waits(*calls)
@@ -67,7 +68,7 @@ def test_generation_that_no_member_has_joined_is_used_for_the_next_ones() -> Non
     assert world.describe().state is GroupState.EMPTY
     second = world.join()
     world.write()
-    world.wait(INITIAL_DELAY_MS)
+    world.elapse(INITIAL_DELAY_MS)
     assert world.joined(second).generation == 1
     assert not world.writes
 
@@ -77,7 +78,7 @@ def test_group_that_became_empty_during_the_write_remembers_the_generation() -> 
     world.leave("m1")
     world.write()
     world.join()
-    world.wait(INITIAL_DELAY_MS)
+    world.elapse(INITIAL_DELAY_MS)
     assert [each.generation for each in world.writes] == [2]
 
 
@@ -100,12 +101,13 @@ def test_failed_write_answers_all_that_wait(error: OncelogError, answer: GroupEr
     assert [each.member_id for each in world.describe().members] == ["m1", "m2"]
 
 
+@pytest.mark.hazard("coordinator-is-lost")
 def test_generation_of_a_failed_write_is_not_tried_again() -> None:
     """It may be durable, and a later coordinator would take it for the members' generation."""
     world, _ = writing()
     world.fail_write(durable=True)
     call = world.join()
-    world.wait(INITIAL_DELAY_MS)
+    world.elapse(INITIAL_DELAY_MS)
     assert [each.generation for each in world.writes] == [2]
     world.write()
     assert world.joined(call).generation == 2
@@ -137,7 +139,7 @@ def test_outcome_of_an_earlier_write_is_ignored() -> None:
     world, calls = writing()
     world.fail_write()
     call = world.join()
-    world.wait(INITIAL_DELAY_MS)
+    world.elapse(INITIAL_DELAY_MS)
     world.handle(GenerationWritten("g", Generation(1)))
     world.handle(GenerationFailed("g", Generation(1), ServiceUnavailable("late")))
     assert world.waits(call)
@@ -168,14 +170,14 @@ def test_silent_member_is_removed_during_the_write() -> None:
     world.writes_at_once = False
     first, second = world.join("m1"), world.join("m2")
     world.abandon(second)
-    world.wait(SESSION_MS)
+    world.elapse(SESSION_MS)
     world.write()
     assert [each.member_id for each in world.joined(first).members] == ["m1"]
 
 
 def test_last_generation_is_used_and_then_the_group_is_refused() -> None:
     world = World({"g": GENERATION_MAX - 1})
-    world.wait(60_000)
+    world.elapse(60_000)
     answers = world.gather(world.join())
     assert answers[0].generation == GENERATION_MAX
     world.assign(answers)

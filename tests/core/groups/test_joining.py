@@ -33,7 +33,7 @@ def test_rebalance_waits_for_a_member_that_was_given_its_id() -> None:
     world = World()
     call = world.join()
     world.join(member_id_required=True)
-    world.wait(INITIAL_DELAY_MS)
+    world.elapse(INITIAL_DELAY_MS)
     assert world.waits(call)
     second = world.join("m2")
     assert [world.joined(each).generation for each in (call, second)] == [1, 1]
@@ -43,9 +43,9 @@ def test_id_that_is_not_used_is_forgotten_after_its_session_timeout() -> None:
     world = World()
     call = world.join()
     world.join(member_id_required=True)
-    world.wait(SESSION_MS - 1)
+    world.elapse(SESSION_MS - 1)
     assert world.waits(call)
-    world.wait(1)
+    world.elapse(1)
     assert world.joined(call).generation == 1
     assert world.join_error(world.join("m2")) is GroupError.UNKNOWN_MEMBER_ID
 
@@ -54,7 +54,7 @@ def test_group_of_given_ids_alone_is_forgotten() -> None:
     world = World()
     world.join(member_id_required=True)
     assert world.listed() == {"g": ("", GroupState.EMPTY)}
-    world.wait(SESSION_MS)
+    world.elapse(SESSION_MS)
     assert world.listed() == {}
     assert world.describe().state is GroupState.DEAD
 
@@ -70,9 +70,9 @@ def test_empty_group_waits_for_more_members_after_each_one() -> None:
     calls = []
     for _ in range(5):
         calls.append(world.join())
-        world.wait(INITIAL_DELAY_MS - 1)
+        world.elapse(INITIAL_DELAY_MS - 1)
     assert world.waits(*calls)
-    world.wait(1)
+    world.elapse(1)
     assert {world.joined(call).generation for call in calls} == {1}
 
 
@@ -81,10 +81,10 @@ def test_empty_group_waits_at_most_the_rebalance_timeout() -> None:
     calls = []
     for _ in range(2):
         calls.append(world.join(rebalance_timeout_ms=2 * INITIAL_DELAY_MS))
-        world.wait(INITIAL_DELAY_MS - 1)
+        world.elapse(INITIAL_DELAY_MS - 1)
     calls.append(world.join(rebalance_timeout_ms=2 * INITIAL_DELAY_MS))
     assert world.waits(*calls)
-    world.wait(2)
+    world.elapse(2)
     assert {world.joined(call).generation for call in calls} == {1}
 
 
@@ -187,9 +187,9 @@ def test_rebalance_timeout_of_version_0_is_the_session_timeout() -> None:
     world.stable(1, rebalance_timeout_ms=-1)
     call = world.join(rebalance_timeout_ms=-1)
     for _ in range(3):
-        world.wait(SESSION_MS // 3)
+        world.elapse(SESSION_MS // 3)
         assert world.waits(call)
         world.heartbeat("m1", 1)
-    world.wait(1)
+    world.elapse(1)
     assert world.joined(call).leader == "m2"
     assert SESSION_MS < REBALANCE_MS

@@ -154,7 +154,7 @@ def test_process_that_stood_still_ends_no_sessions() -> None:
     due = world.coordinator.next_due_ms
     assert due is not None
     assert world.now_ms < due <= world.now_ms + 10_000
-    world.wait(10_000)
+    world.elapse(10_000)
     assert world.heartbeat("m1", 1) is GroupError.UNKNOWN_MEMBER_ID
 
 

@@ -97,7 +97,7 @@ def test_members_that_do_not_join_within_the_rebalance_timeout_are_removed() -> 
         assert world.waits(new, leader)
         world.heartbeat("m2", 1)
         world.heartbeat("m3", 1)
-        world.wait(5_000)
+        world.elapse(5_000)
     assert [each.member_id for each in world.joined(leader).members] == ["m1", "m4"]
     assert world.joined(new).generation == 2
     assert world.heartbeat("m2", 1) is GroupError.UNKNOWN_MEMBER_ID
@@ -109,7 +109,7 @@ def test_member_that_joined_is_the_leader_if_the_former_one_does_not() -> None:
     call = world.join("m2", protocols=(RANGE._replace(metadata=b"new"),))
     for _ in range(REBALANCE_MS // 5_000):
         world.heartbeat("m1", 1)
-        world.wait(5_000)
+        world.elapse(5_000)
     joined = world.joined(call)
     assert (joined.leader, [each.member_id for each in joined.members]) == ("m2", ["m2"])
 
@@ -160,9 +160,9 @@ def test_several_members_leave_at_once_each_with_its_answer() -> None:
 def test_silent_member_is_removed_after_its_session_timeout() -> None:
     world = World()
     world.stable(2)
-    world.wait(SESSION_MS - 1)
+    world.elapse(SESSION_MS - 1)
     assert world.heartbeat("m1", 1) is NONE
-    world.wait(1)
+    world.elapse(1)
     assert world.heartbeat("m1", 1) is GroupError.REBALANCE_IN_PROGRESS
     assert world.heartbeat("m2", 1) is GroupError.UNKNOWN_MEMBER_ID
     assert world.joined(world.join("m1")).generation == 2
@@ -172,7 +172,7 @@ def test_commits_count_as_heartbeats() -> None:
     world = World()
     world.stable(1)
     for _ in range(3):
-        world.wait(SESSION_MS - 1)
+        world.elapse(SESSION_MS - 1)
         assert world.commit("m1", 1).error is NONE
 
 
@@ -180,7 +180,7 @@ def test_silent_leader_ends_the_wait_for_its_assignments() -> None:
     world = World()
     world.gather(world.join(), world.join())
     waiting = world.sync("m2", 1)
-    world.wait(SESSION_MS)
+    world.elapse(SESSION_MS)
     assert world.sync_error(waiting) is GroupError.REBALANCE_IN_PROGRESS
     assert world.joined(world.join("m2")).leader == "m2"
 
@@ -191,15 +191,15 @@ def test_members_that_wait_for_an_answer_are_not_silent() -> None:
     call = world.join("m1")
     world.writes_at_once = False
     for _ in range(4):
-        world.wait(SESSION_MS - 1)
+        world.elapse(SESSION_MS - 1)
         world.heartbeat("m2", 1)
     world.join("m2")
-    world.wait(10 * SESSION_MS)
+    world.elapse(10 * SESSION_MS)
     world.write()
     assert world.joined(call).generation == 2
     waiting = world.sync("m2", 2)
     for _ in range(5):
-        world.wait(SESSION_MS - 1)
+        world.elapse(SESSION_MS - 1)
         assert world.heartbeat("m1", 2) is NONE
     assert world.waits(waiting)
 
@@ -210,12 +210,12 @@ def test_follower_that_waited_longer_than_its_session_may_rejoin() -> None:
     world.gather(world.join(), world.join(), world.join())
     waiting = world.sync("m2", 1)
     for _ in range(3):
-        world.wait(SESSION_MS - 1)
+        world.elapse(SESSION_MS - 1)
         world.heartbeat("m1", 1)
         world.heartbeat("m3", 1)
     world.leave("m3")
     assert world.sync_error(waiting) is GroupError.REBALANCE_IN_PROGRESS
-    world.wait(SESSION_MS - 1)
+    world.elapse(SESSION_MS - 1)
     assert world.heartbeat("m2", 1) is GroupError.REBALANCE_IN_PROGRESS
 
 
@@ -226,7 +226,7 @@ def test_leader_that_only_sends_heartbeats_is_removed() -> None:
     for _ in range(REBALANCE_MS // 5_000):
         assert world.waits(waiting)
         assert world.heartbeat("m1", 1) is NONE
-        world.wait(5_000)
+        world.elapse(5_000)
     assert world.sync_error(waiting) is GroupError.REBALANCE_IN_PROGRESS
     assert world.heartbeat("m1", 1) is GroupError.UNKNOWN_MEMBER_ID
 
@@ -234,7 +234,7 @@ def test_leader_that_only_sends_heartbeats_is_removed() -> None:
 def test_rebalance_timeout_of_0_leaves_time_for_assignments() -> None:
     world = World()
     answers = [world.joined(world.join(rebalance_timeout_ms=0))]
-    world.wait(SESSION_MS // 2)
+    world.elapse(SESSION_MS // 2)
     world.assign(answers)
 
 
@@ -307,26 +307,26 @@ def test_abandoned_requests_of_a_known_member_leave_it_its_session() -> None:
     world = World()
     world.stable(2)
     first = world.join("m1")
-    world.wait(SESSION_MS // 2)
+    world.elapse(SESSION_MS // 2)
     world.heartbeat("m2", 1)
     world.abandon(first)
-    world.wait(SESSION_MS // 2)
+    world.elapse(SESSION_MS // 2)
     call = world.join("m2")
     assert world.waits(call)
-    world.wait(SESSION_MS // 2)
+    world.elapse(SESSION_MS // 2)
     assert [each.member_id for each in world.joined(call).members] == ["m2"]
 
 
 def test_abandoned_sync_leaves_the_member_its_session() -> None:
     world = World()
     world.gather(world.join(), world.join())
-    world.wait(SESSION_MS // 2)
+    world.elapse(SESSION_MS // 2)
     world.abandon(world.sync("m2", 1))
-    world.wait(SESSION_MS // 2 - 1)
+    world.elapse(SESSION_MS // 2 - 1)
     assert world.heartbeat("m1", 1) is NONE
-    world.wait(SESSION_MS // 2)
+    world.elapse(SESSION_MS // 2)
     assert world.heartbeat("m1", 1) is NONE
-    world.wait(1)
+    world.elapse(1)
     assert world.heartbeat("m1", 1) is GroupError.REBALANCE_IN_PROGRESS
 
 

@@ -99,14 +99,14 @@ def test_static_member_keeps_its_place_over_the_rebalance_timeout() -> None:
     answers = world.gather(*(world.join(instance_id=each, session_timeout_ms=session) for each in ("i1", "i2")))
     world.assign(answers)
     call = world.join("m1", instance_id="i1")
-    world.wait(REBALANCE_MS)
+    world.elapse(REBALANCE_MS)
     joined = world.joined(call)
     assert [each.instance_id for each in joined.members] == ["i1", "i2"]
     given = (Assignment("m1", b"one"), Assignment("m2", b"two"))
     world.sync("m1", 2, assignments=given)
     assert world.joined(world.join(instance_id="i2")).generation == 2
     assert world.synced(world.sync("m3", 2)) == b"two"
-    world.wait(session)
+    world.elapse(session)
     assert world.describe().state is GroupState.EMPTY
 
 
@@ -116,7 +116,7 @@ def test_group_of_absent_static_members_waits_for_their_sessions() -> None:
     answers = world.gather(*(world.join(instance_id=each, session_timeout_ms=session) for each in ("i1", "i2")))
     world.assign(answers)
     world.leave(LeavingMember("", "i1"))
-    world.wait(2 * REBALANCE_MS)
+    world.elapse(2 * REBALANCE_MS)
     assert world.describe().state is GroupState.PREPARING
     assert [each.member_id for each in world.joined(world.join("m2", instance_id="i2")).members] == ["m2"]
 
@@ -153,8 +153,8 @@ def test_abandoned_restart_can_be_repeated() -> None:
 def test_silent_static_member_is_removed_after_its_session_timeout() -> None:
     world = World()
     stable(world, "i1", "i2")
-    world.wait(SESSION_MS - 1)
+    world.elapse(SESSION_MS - 1)
     world.heartbeat("m1", 1)
-    world.wait(1)
+    world.elapse(1)
     assert world.heartbeat("m1", 1) is GroupError.REBALANCE_IN_PROGRESS
     assert [each.instance_id for each in world.joined(world.join("m1")).members] == ["i1"]

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from oncelog.core.errors import InvalidName, OncelogError, PermissionDenied, ServiceUnavailable
+from oncelog.core.errors import ConsumerBusy, InvalidName, OncelogError, PermissionDenied, ServiceUnavailable
 from oncelog.core.groups.events import DescribeRequested, SyncRequested
 from oncelog.core.groups.limits import INITIAL_DELAY_MS
 from oncelog.core.ids import Generation
@@ -107,6 +107,14 @@ async def test_partition_whose_owner_is_away_has_the_group_rebalance() -> None:
         answer = await client.ask("SyncGroup", 3, sync(joined, mine=assignment({"orders": [0]})))
         assert answer["error_code"] == ErrorCode.REBALANCE_IN_PROGRESS
         assert not any(isinstance(each, SyncRequested) for each in world.cluster.groups.asked)
+
+
+async def test_subscription_that_consumers_of_the_sdk_use_is_refused_to_groups() -> None:
+    async with kafka_world(partitioned()) as world, raw_client(world.port) as client:
+        [joined] = await gathered(world, client)
+        world.cluster.groups.raise_error = ConsumerBusy("it has consumers")
+        answer = await client.ask("SyncGroup", 3, sync(joined, mine=assignment({"orders": [0]})))
+        assert answer["error_code"] == ErrorCode.INCONSISTENT_GROUP_PROTOCOL
 
 
 async def test_partition_with_a_higher_generation_has_the_group_begin_one_above_it() -> None:

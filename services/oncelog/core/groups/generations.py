@@ -4,7 +4,8 @@
                                      --failed---> (unknown whether it is durable: the next one is above it)
 
 Rules
-- A generation is current only after it is durable, so that no two coordinators give the same one to members.
+- A generation is current only after it is durable, so that no two coordinators give the same one to members (hazard
+  coordinator-is-lost).
 - No generation is tried twice: a write whose outcome is unknown may be durable, and a former coordinator may have given
   it to members.
 """

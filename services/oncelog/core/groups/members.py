@@ -5,7 +5,7 @@ no vote. A *pending* member is an id that was given with MEMBER_ID_REQUIRED, and
 """
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TypeVar
 
@@ -56,6 +56,10 @@ class Member:
     @property
     def is_claimed(self) -> bool:
         return not self.protocols
+
+    def offers(self) -> Iterable[str]:
+        """The names of its protocols, each once."""
+        return dict.fromkeys(each.name for each in self.protocols)
 
     @property
     def is_waiting(self) -> bool:
@@ -160,7 +164,7 @@ class Members:
         self.assignment_bytes += len(member.assignment)
         if not member.is_claimed:
             self._voters += 1
-            self._offers.update({each.name for each in member.protocols})
+            self._offers.update(member.offers())
             self._timeouts[member.rebalance_timeout_ms] += 1
             self.protocol_type = member.protocol_type
 
@@ -175,7 +179,7 @@ class Members:
         self.assignment_bytes -= len(member.assignment)
         if not member.is_claimed:
             self._voters -= 1
-            for name in {each.name for each in member.protocols}:
+            for name in member.offers():
                 _uncount_one(self._offers, name)
             _uncount_one(self._timeouts, member.rebalance_timeout_ms)
         if not self._voters:
@@ -198,7 +202,7 @@ class Members:
         others = self._voters - counts
         if not others:
             return True
-        own = {each.name for each in member.protocols} if member is not None else set()
+        own = member.offers() if member is not None else ()
         return event.protocol_type == self.protocol_type and any(
             self._offers[each.name] - (each.name in own) == others for each in event.protocols
         )
@@ -214,7 +218,7 @@ class Members:
 
     def check_invariants(self) -> None:
         voters = [each for each in self._members.values() if not each.is_claimed]
-        offers = Counter(name for each in voters for name in {protocol.name for protocol in each.protocols})
+        offers = Counter(name for each in voters for name in each.offers())
         if self._voters != len(voters) or self._offers != offers:
             raise InvariantViolated(f"{self._voters} voters offer {self._offers}, members {offers}")
         if self._timeouts != Counter(each.rebalance_timeout_ms for each in voters):

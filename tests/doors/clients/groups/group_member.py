@@ -3,7 +3,7 @@
 Each line that it prints is a JSON list of the time, in ns, and one of: "assigned", [partitions]; "revoked",
 [partitions]; "got", partition, offset, value; "committed", {partition: offset}; "failed", error; "left". It commits
 what it has printed after each batch. A line on its standard input makes it leave the group. Options are those of the
-library.
+library, and session=MS of all; hold=SECONDS, of librdkafka: it says "holds" and waits before its first commit.
 """
 
 import asyncio
@@ -31,15 +31,21 @@ def numbers(partitions: Iterable[Any]) -> list[int]:
     return sorted(each.partition for each in partitions)
 
 
+def session_of(options: dict[str, str]) -> int:
+    return int(options.pop("session", 6_000))
+
+
 def consume_with_confluent(
     servers: str, group: str, topic: str, options: dict[str, str], leave: threading.Event
 ) -> None:
     from confluent_kafka import Consumer, KafkaException
 
+    hold_s = float(options.pop("hold", 0))
     consumer = Consumer(
         {
             "bootstrap.servers": servers, "group.id": group, "auto.offset.reset": "earliest",
-            "enable.auto.commit": False, "session.timeout.ms": 6000, "heartbeat.interval.ms": 500, **options,
+            "enable.auto.commit": False, "session.timeout.ms": session_of(options), "heartbeat.interval.ms": 500,
+            **options,
         }
     )  # fmt: skip
     cooperative = "cooperative" in options.get("partition.assignment.strategy", "")
@@ -57,9 +63,14 @@ def consume_with_confluent(
         for each in messages:
             got(each.partition(), each.offset(), each.value())
         if messages:
+            if hold_s:
+                say("holds")
+                leave.wait(hold_s)
+                hold_s = 0
             try:
                 done = consumer.commit(asynchronous=False)
-                say("committed", {each.partition: each.offset for each in done if each.error is None})
+                # Partitions without a message since the last commit are in the answer, too, with an offset below 0.
+                say("committed", {each.partition: each.offset for each in done or () if each.offset >= 0})
             except KafkaException as error:
                 say("failed", str(error))
     consumer.close()
@@ -83,8 +94,8 @@ def consume_with_kafka_python(
 
     consumer = KafkaConsumer(
         bootstrap_servers=servers, group_id=group, auto_offset_reset="earliest", enable_auto_commit=False,
-        session_timeout_ms=6000, heartbeat_interval_ms=500, partition_assignment_strategy=[RoundRobinPartitionAssignor],
-        **options,
+        session_timeout_ms=session_of(options), heartbeat_interval_ms=500,
+        partition_assignment_strategy=[RoundRobinPartitionAssignor], **options,
     )  # fmt: skip
     consumer.subscribe([topic], listener=Listener())
     while not leave.is_set():
@@ -117,7 +128,7 @@ def consume_with_aiokafka(
     async def run() -> None:
         consumer = AIOKafkaConsumer(
             bootstrap_servers=servers, group_id=group, auto_offset_reset="earliest", enable_auto_commit=False,
-            session_timeout_ms=6000, heartbeat_interval_ms=500, **options,
+            session_timeout_ms=session_of(options), heartbeat_interval_ms=500, **options,
         )  # fmt: skip
         consumer.subscribe([topic], listener=Listener())
         await consumer.start()

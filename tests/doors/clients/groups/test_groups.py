@@ -125,7 +125,7 @@ async def test_offset_of_a_group_is_the_position_of_its_subscription(
     await member.leaves()
     await publish(servers, topic, [0], 30, 35)
     stats = await cluster.stats(f"public/default/{topic}-partition-0")
-    assert stats["subscriptions"]["billing"]["msgBacklog"] == 5
+    assert stats["subscriptions"]["billing"]["msg_backlog"] == 5
     consumer = Consumer({"bootstrap.servers": servers, "group.id": "billing"})
     try:
         found = await asyncio.to_thread(consumer.committed, [TopicPartition(topic, each) for each in range(4)], 60)
