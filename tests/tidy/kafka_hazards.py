@@ -31,8 +31,8 @@ KAFKA_HAZARDS = {
     "two-gateways-hold-one-client": Hazard(
         "K14. The connection of a client breaks, and the first gateway does not see it. The client goes on through "
         "another one. Both hold its producer and open it again in turn, or batches of the first one arrive late.",
-        "All gateways open it as the same instance. The later opening ends the session before it for good, and what "
-        "that has in flight is decided first.",
+        "All gateways open it as the same instance. The later opening ends the session before it, which does not come "
+        "back, and what that has in flight is decided first.",
     ),
     "late-answer": Hazard(
         "K1. A client has 64 batches in flight, and loses the answers of all. Kafka knows the last five: an older one "
@@ -46,8 +46,8 @@ KAFKA_HAZARDS = {
         "can be used (K4).",
     ),
     "renumbered-while-undecided": Hazard(
-        "K3. The answer of a batch is lost. A batch of another partition is refused for good, so the client raises its "
-        "epoch and renumbers what has no answer. The first batch is stored twice.",
+        "K3. The answer of a batch is lost. A batch of another partition gets a final refusal, so the client raises "
+        "its epoch and renumbers what has no answer. The first batch is stored twice.",
         "A final refusal waits until nothing else of the producer id is undecided, or is told as unknown. A gap is not "
         "final for 10 s.",
     ),
@@ -59,7 +59,7 @@ KAFKA_HAZARDS = {
     "gap-for-ever": Hazard(
         "K9. A batch before this one will never come again. The client of aiokafka repeats at each answer that it may, "
         "so it hangs, and so does its `stop`.",
-        "After 10 s a gap is refused for good.",
+        "After 10 s the refusal of a gap is final.",
     ),
     "offsets-counted-from-none": Hazard(
         "K13. A batch of five records is a duplicate whose place is forgotten, and is answered with offset -1. The "
@@ -100,7 +100,7 @@ KAFKA_HAZARDS = {
     "producer-id-of-another-cluster": Hazard(
         "K35. An address moves from another cluster to this one under a running producer. Its producer id is in use "
         "here, far ahead: its batches are duplicates, and are lost.",
-        "A producer id tells of which cluster it is; others are refused for good.",
+        "A producer id tells of which cluster it is; others get a final refusal.",
     ),
     "coordinator-is-lost": Hazard(
         "K24. The coordinator of a group ends while its members wait for an answer, or stands still, wakes and answers "

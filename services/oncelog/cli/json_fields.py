@@ -14,7 +14,8 @@ FIELDS = {
     "read": (
         "an object for each message: value (value_base64 if it is not UTF-8), producer_name, producer_id (null: "
         "stored without deduplication; without a name: the producer has expired), sequence_id, message_id, "
-        "publish_time, index (number of the message in the topic), and, if set, key, event_time_ms and properties. "
+        "publish_time, index (number of the message in the topic), and, if set, key, event_time_ms and properties; of "
+        "a message of a client of Kafka also headers, each with key and value (null, or value_base64). "
         "An encrypted message has a null value and encrypted: keys, algorithm, parameters_base64, batch_index, "
         "batch_count, and, of the first message of its entry, entry_base64 (what the client of Pulsar has sent). "
         "A part that cannot be read is an object with the only field skipped (position, first_index, count, "

@@ -196,6 +196,8 @@ class StoredMessage(_message.Message):
     VALUE_FIELD_NUMBER: _builtins.int
     KEY_FIELD_NUMBER: _builtins.int
     PROPERTIES_FIELD_NUMBER: _builtins.int
+    NULL_VALUE_FIELD_NUMBER: _builtins.int
+    ENCRYPTED_FIELD_NUMBER: _builtins.int
     index: _builtins.int
     ledger_id: _builtins.int
     entry_id: _builtins.int
@@ -215,6 +217,10 @@ class StoredMessage(_message.Message):
     """The value, the key or the properties are longer than what is here."""
     value: _builtins.bytes
     key: _builtins.bytes
+    null_value: _builtins.bool
+    """The message has no value, which is not the same as an empty one."""
+    encrypted: _builtins.bool
+    """A client has encrypted the message: only a program with its key can read it."""
     @_builtins.property
     def properties(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]: ...
     def __init__(
@@ -236,10 +242,12 @@ class StoredMessage(_message.Message):
         value: _builtins.bytes = ...,
         key: _builtins.bytes | None = ...,
         properties: _abc.Mapping[_builtins.str, _builtins.str] | None = ...,
+        null_value: _builtins.bool = ...,
+        encrypted: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_event_time_ms", b"_event_time_ms", "_key", b"_key", "event_time_ms", b"event_time_ms", "key", b"key"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_event_time_ms", b"_event_time_ms", "_key", b"_key", "append_time_ms", b"append_time_ms", "batch_index", b"batch_index", "entry_id", b"entry_id", "event_time_ms", b"event_time_ms", "in_chunks", b"in_chunks", "index", b"index", "key", b"key", "ledger_id", b"ledger_id", "producer_id", b"producer_id", "producer_name", b"producer_name", "properties", b"properties", "publish_time_ms", b"publish_time_ms", "sequence_id", b"sequence_id", "truncated", b"truncated", "value", b"value", "value_bytes", b"value_bytes"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_event_time_ms", b"_event_time_ms", "_key", b"_key", "append_time_ms", b"append_time_ms", "batch_index", b"batch_index", "encrypted", b"encrypted", "entry_id", b"entry_id", "event_time_ms", b"event_time_ms", "in_chunks", b"in_chunks", "index", b"index", "key", b"key", "ledger_id", b"ledger_id", "null_value", b"null_value", "producer_id", b"producer_id", "producer_name", b"producer_name", "properties", b"properties", "publish_time_ms", b"publish_time_ms", "sequence_id", b"sequence_id", "truncated", b"truncated", "value", b"value", "value_bytes", b"value_bytes"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__event_time_ms: _TypeAlias = _typing.Literal["event_time_ms"]  # noqa: Y015
     _WhichOneofArgType__event_time_ms: _TypeAlias = _typing.Literal["_event_time_ms", b"_event_time_ms"]  # noqa: Y015

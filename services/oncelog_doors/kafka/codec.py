@@ -19,6 +19,7 @@ from typing import Any
 
 from oncelog.core.errors import InvalidArgument
 from oncelog_doors.connections.received import Buffer
+from oncelog_doors.core.shared.varints import varint
 from oncelog_doors.wire.kafka_tables import REQUESTS, RESPONSES, Field
 
 Body = dict[str, Any]
@@ -102,16 +103,7 @@ def _write_plain_length(kind: Struct) -> Callable[[int | None], bytes]:
 
 
 def _write_compact_length(length: int | None) -> bytes:
-    return _varint(0 if length is None else length + 1)
-
-
-def _varint(value: int) -> bytes:
-    out = bytearray()
-    while value > 127:
-        out.append(value & 127 | 128)
-        value >>= 7
-    out.append(value)
-    return bytes(out)
+    return varint(0 if length is None else length + 1)
 
 
 # --- types ------------------------------------------------------------------------------------------------------------
@@ -235,12 +227,12 @@ class _Struct:
         if not self._flexible:
             return
         tagged = [(tag, step) for tag, step in sorted(self._tagged.items()) if step[0] in body]
-        out.append(_varint(len(tagged)))
+        out.append(varint(len(tagged)))
         for tag, (name, _, write, _) in tagged:
             part: list[Buffer] = []
             write(part, body[name])
             data = b"".join(part)
-            out += [_varint(tag), _varint(len(data)), data]
+            out += [varint(tag), varint(len(data)), data]
 
 
 def _one_of(field: Field, version: int, *, flexible: bool) -> tuple[_Reads, _Writes, int]:

@@ -246,8 +246,8 @@ class Producers:
     async def settled(self, producer_id: int) -> None:
         """Return when no batch of the producer id is undecided.
 
-        A final refusal waits for that: at it clients raise their epoch, and number everything anew that has no answer
-        yet. What is stored meanwhile would be stored again under the new numbers (hazard renumbered-while-undecided).
+        A final refusal waits for that: at it clients raise their epoch, and give new numbers to all batches without
+        an answer. What is stored meanwhile would be stored again under them (hazard renumbered-while-undecided).
         """
         while self._undecided[producer_id] > 0:
             await self._settled.setdefault(producer_id, asyncio.Event()).wait()

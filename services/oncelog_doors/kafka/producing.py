@@ -42,7 +42,7 @@ class Sending(Asking, Protocol):
     def producers(self) -> Producers: ...
 
     def sent_without_numbers(self) -> None:
-        """A batch comes of which nobody knows whether it comes again."""
+        """A batch comes without numbers: it is not known whether it comes again."""
 
     def bytes_taken(self, size: int) -> None:
         """They are kept."""
@@ -216,7 +216,7 @@ def _no_producer_id(code: ErrorCode) -> Body:
 
 
 def _refusal_of(version: int, asked: Body) -> Answer | None:
-    """Of the whole request, for good."""
+    """Of the whole request. It is final."""
     if version < _FIRST_VERSION:
         return Answer(ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT, final=True)
     if asked["transactional_id"] is not None:

@@ -14,8 +14,8 @@ from oncelog.wire import subscriptions_pb2 as pb
 from tests.core.pulsar_entries import Sent, batched, encrypted, pack_pulsar, summed
 
 
-def peeked(entry: bytes, index: int) -> dict[str, Any]:
-    """index: of a message, from 40 on."""
+def stored(entry: bytes) -> bytes:
+    """The messages of a client of Pulsar, from index 40 on."""
     entry = summed(entry, crc32c)
     messages = open_entry(entry)
     body = pack_pulsar(entry, messages, producer_id=ProducerId(7), generation=Generation(1), checksum=crc32c)
@@ -23,7 +23,12 @@ def peeked(entry: bytes, index: int) -> dict[str, Any]:
         EntryKind.MESSAGES, LedgerId(3), EntryId(4), EntryId(-1), 0, OwnerEpoch(1), 0, 40, 0, messages.count, len(body),
         TopicId("ab" * 16),
     )  # fmt: skip
-    answer = pb.PeekMessageAnswer(entry=encode_header(header, body, crc32c) + body, message_index=index)
+    return encode_header(header, body, crc32c) + body
+
+
+def peeked(entry: bytes, index: int) -> dict[str, Any]:
+    """index: of a message, from 40 on."""
+    answer = pb.PeekMessageAnswer(entry=stored(entry), message_index=index)
     return peeked_message(parse_topic("public/default/flights"), answer).model_dump()
 
 

@@ -121,6 +121,8 @@ def test_messages_and_their_ids(rest: httpx.Client, messages: list[pulsar.Messag
     assert (found.status_code, found.headers["x-pulsar-num-batch-message"]) == (200, "3")
     assert all(b"value %d" % number in found.content for number in (1, 2, 3))
     assert rest.get(f"{READABLE}/ledger/{ledger}/entry/{entry + 50}").status_code == 404
+    for never in (0, ledger + 1_000, (1 << 63) - 1):
+        assert rest.get(f"{READABLE}/ledger/{never}/entry/0").status_code == 404, never
     rest.put(f"{READABLE}/subscription/s", json={"ledgerId": -1, "entryId": -1}).raise_for_status()
     for number in (1, 2, 3):
         peeked = rest.get(f"{READABLE}/subscription/s/position/{number}")

@@ -17,10 +17,10 @@ from oncelog_doors.kafka.codec import (
     write_request,
     write_response,
 )
-from oncelog_doors.wire.kafka_tables import REQUESTS, RESPONSES, Field
+from oncelog_doors.wire.kafka_tables import REQUESTS, RESPONSES
+from tests.doors.kafka.any_bodies import any_body
 from tests.doors.kafka.oracle import body_of, class_of
 
-_BITS = {"int8": 8, "int16": 16, "int32": 32, "int64": 64}
 #: kafka-python has no definition of these versions any more.
 _FIRST_OF_ORACLE = {"Produce": 3}
 _CASES = [
@@ -39,36 +39,6 @@ def _read(kind: str, api: str, version: int, data: bytes) -> Body:
     return (read_request if kind == "request" else read_response)(api, version, data)
 
 
-def _any(fields: tuple[Field, ...], version: int, random: Random) -> Body:
-    """A body with a value for each field; tagged ones are sometimes left out."""
-    return {
-        field.name: _value(field, version, random)
-        for field in fields
-        if field.since <= version <= field.until and (version < field.tagged or random.random() < 0.5)
-    }
-
-
-def _value(field: Field, version: int, random: Random) -> Any:
-    if version >= field.nullable and random.random() < 0.2:
-        return None
-    if field.array:
-        return [_one(field, version, random) for _ in range(random.choice((0, 1, 2, 3)))]
-    return _one(field, version, random)
-
-
-def _one(field: Field, version: int, random: Random) -> Any:
-    if isinstance(field.type, tuple):
-        return _any(field.type, version, random)
-    if field.type == "bool":
-        return random.random() < 0.5
-    if field.type == "string":
-        return random.choice(("", "orders", "größe", "x" * 200))
-    if field.type in _BITS:
-        bits = _BITS[field.type]
-        return random.choice((0, 1, -1, random.randrange(1 << (bits - 1)), -(1 << (bits - 1))))
-    return random.choice((b"", random.randbytes(5), random.randbytes(300)))
-
-
 def _plain(value: Any) -> Any:
     """With bytes in the place of slices."""
     if isinstance(value, dict):
@@ -83,7 +53,7 @@ def test_another_codec_reads_what_is_written_and_writes_what_is_read(kind: str, 
     random = Random(f"{kind} {api} {version}")
     fields = (REQUESTS if kind == "request" else RESPONSES)[api].fields
     for _ in range(8):
-        body = _any(fields, version, random)
+        body = any_body(fields, version, random)
         if (kind, api) == ("response", "ApiVersions"):
             body["error_code"] = 0  # after an error clients read version 0, whatever they have asked for
         data = _write(kind, api, version, body)
@@ -114,7 +84,7 @@ def _damaged(data: bytes, random: Random) -> Iterator[bytes]:
 def test_damaged_bytes_are_refused_or_read_whole(kind: str, api: str, version: int) -> None:
     random = Random(f"{kind} {api} {version}")
     fields = (REQUESTS if kind == "request" else RESPONSES)[api].fields
-    data = _write(kind, api, version, _any(fields, version, random))
+    data = _write(kind, api, version, any_body(fields, version, random))
     for each in _damaged(data or b"\0", random):
         try:
             body = _read(kind, api, version, each)

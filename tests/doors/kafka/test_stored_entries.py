@@ -7,9 +7,9 @@ from typing import Any, NamedTuple
 import pytest
 from crc32c import crc32c
 
-from oncelog_doors.core.kafka.record_batches import zigzag
 from oncelog_doors.core.kafka.stored_entries import TimedOffset, first_at, records_of
 from oncelog_doors.core.pulsar.deliveries import RawBatch
+from oncelog_doors.core.shared.varints import zigzag
 from tests.core.kafka_batches import CODECS, SNAPPY, as_batch
 from tests.doors.core.pulsar.stored_batches import PUBLISHED_MS, columns, stored
 from tests.doors.kafka.client_batches import Sent, batch_of, numbered

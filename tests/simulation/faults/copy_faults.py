@@ -110,8 +110,11 @@ def spoil_everywhere(faults: "Faults") -> None:
             ledger.spoil(server, ids)
 
         def readable_again() -> None:
+            back = faults.cluster.watch.copies.came_back.setdefault(ledger.ledger_id, {})
             for entry_id in ids:
-                holder.disk.damaged.pop((ledger.ledger_id, entry_id), None)
+                if (ledger.ledger_id, entry_id) in holder.disk.damaged:
+                    del holder.disk.damaged[ledger.ledger_id, entry_id]
+                    back[holder.incarnation, entry_id] = None
 
         faults.world.after(faults.world.rng.randint(800, 1500), "entries can be read again", readable_again)
 

@@ -29,6 +29,8 @@ class CopyWatch:
         self.spoiled: dict[LedgerId, dict[Incarnation, None]] = {}
         #: {ledger: nodes that lost entries of it in silence since then}
         self.vanished: dict[LedgerId, dict[Incarnation, None]] = {}
+        #: {ledger: (node, entry) that can be read again since the last change of the record}
+        self.came_back: dict[LedgerId, dict[tuple[Incarnation, EntryId], None]] = {}
 
     def lost_by_fault(self, node: Incarnation, lost: list[JournalRecord]) -> None:
         for record in lost:
@@ -73,6 +75,7 @@ class CopyWatch:
         if after.verified and not before.verified:
             self._whole(after)
         self._lost(before, after)
+        self.came_back.pop(after.ledger_id, None)
         if after.frozen and not before.frozen and not self._differ(after):
             raise Violation("frozen", f"ledger {after.ledger_id} is frozen, and all of its sound copies are equal")
 
@@ -102,7 +105,8 @@ class CopyWatch:
 
     def _lost(self, before: LedgerMetadata, after: LedgerMetadata) -> None:
         """No node that can be asked, and no named one that may come back, holds what is called lost (hazard
-        lost-too-early)."""
+        lost-too-early). An entry that can be read again since the last change may have come back behind the proof,
+        which is of one version of the record: the next repair finds it."""
         registered = self.store.children("storage")
         data, _ = self.store.get(f"topics/{after.topic_id}")
         named = None if data is None else decode_topic(data).owner
@@ -119,7 +123,8 @@ class CopyWatch:
                 continue
             for node in dict.fromkeys((*registered, *before.members)):
                 held = self.sound(Incarnation(node), after.ledger_id)
-                found = [entry_id for entry_id in held if span.first <= entry_id <= span.last]
+                back = self.came_back.get(after.ledger_id, {})
+                found = [e for e in held if span.first <= e <= span.last and (node, e) not in back]
                 if found and not any(each.first <= found[0] <= each.last for each in before.lost):
                     raise Violation("lost", f"ledger {after.ledger_id}: {found[:5]} are called lost, {node} has them")
 

@@ -36,7 +36,7 @@ def json_lines(batch: MessageBatch, numbers: Sequence[int]) -> bytes:
     # Values that are equal for all messages of a batch are formatted once, which halves the time per line.
     time = _moment(batch.publish_time_ms)
     first_id = batch.message_id(0) if len(batch) else None
-    columns = (batch.keys, batch.event_times_ms, batch.properties)
+    columns = (batch.keys, batch.event_times_ms, batch.properties, batch.headers)
     has_more = any(column is not None for column in columns) or batch.origin is not None
     redelivered = batch.delivery.delivery_counts
     lines: list[str] = []
@@ -145,6 +145,8 @@ def _more(batch: MessageBatch, number: int) -> dict[str, object]:
         facts["event_time_ms"] = message.event_time_ms
     if message.properties:
         facts["properties"] = dict(message.properties)
+    if message.headers:
+        facts["headers"] = [{"key": key} | _header(value) for key, value in message.headers]
     if (origin := message.origin) is not None:
         facts["origin"] = {
             "cluster_id": origin.cluster_id,
@@ -157,6 +159,10 @@ def _more(batch: MessageBatch, number: int) -> dict[str, object]:
             "append_time_ms": origin.append_time_ms,
         }
     return facts
+
+
+def _header(value: bytes | None) -> dict[str, object]:
+    return {"value": None} if value is None else _bytes("value", value)
 
 
 def _bytes(name: str, data: bytes) -> dict[str, object]:

@@ -140,7 +140,7 @@ class StoredMessage(BaseModel):
     index: int = Field(description="Number of the message in the topic")
     message_id: str
     value: str | None = Field(description="null: no text in UTF-8, or with control characters, see value_base64")
-    value_base64: str | None = Field(description="Both null: a client of Pulsar has sent a null value")
+    value_base64: str | None = Field(description="Both null: the message has no value, as a tombstone of Kafka")
     key: str | None = Field(description="null: none, no text in UTF-8, or with control characters, see key_base64")
     key_base64: str | None
     producer_id: int | None = Field(

@@ -47,8 +47,8 @@ def shown_messages(
         if len(shown) >= count_max:
             break
         value, key = columns.values[at], None if columns.keys is None else columns.keys[at]
-        hidden = chunks is not None or columns.encryption is not None
-        if not wanted.wants(b"" if hidden else value, key, ids[at]):
+        encrypted = columns.encryption is not None
+        if not wanted.wants(b"" if encrypted or chunks is not None else value, key, ids[at]):
             continue
         one = pb.StoredMessage(
             index=entry.base_index + at - entry.skip_first,
@@ -62,6 +62,8 @@ def shown_messages(
             event_time_ms=None if columns.event_times_ms is None else columns.event_times_ms[at],
             value_bytes=len(value) if chunks is None else chunks.value_bytes,
             in_chunks=chunks is not None,
+            null_value=columns.nulls is not None and bool(columns.nulls[at]),
+            encrypted=encrypted,
         )
         if with_content:
             _fill(one, value, key, {} if columns.properties is None else columns.properties[at], value_bytes_max)

@@ -24,7 +24,7 @@ class CheckedBatch(NamedTuple):
 
 
 class BatchRefusal(NamedTuple):
-    """Of the whole batch, for good."""
+    """Of the whole batch. It is final."""
 
     code: ErrorCode
     sentence: str

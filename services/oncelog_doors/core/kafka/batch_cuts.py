@@ -14,6 +14,7 @@ from struct import Struct
 from oncelog.core.errors import InvalidArgument
 from oncelog.core.formats.batch import Buffer, Checksum
 from oncelog.core.formats.kafka import HEAD_BYTES, LONG_BYTES, read_head, read_varint, records_of
+from oncelog_doors.core.shared.varints import zigzag
 
 #: Base offset and size; leader epoch; magic and checksum; attributes up to the count of records.
 _PLACE = Struct(">qii")
@@ -49,8 +50,8 @@ def without_first(batch: Buffer, count: int, base_offset: int, checksum: Checksu
             continue
         delta, after_time = read_varint(raw, begin + 1, LONG_BYTES)
         _, after_offset = read_varint(raw, after_time)
-        record = raw[begin:after_time] + _varint(index - count) + raw[after_offset:at]
-        kept += (_varint(len(record)), record)
+        record = raw[begin:after_time] + zigzag(index - count) + raw[after_offset:at]
+        kept += (zigzag(len(record)), record)
         largest_delta = delta if largest_delta is None else max(largest_delta, delta)
     left = head.count - count
     sequence = (head.base_sequence + count) % _WRAP if head.producer_id >= 0 else head.base_sequence
@@ -61,15 +62,6 @@ def without_first(batch: Buffer, count: int, base_offset: int, checksum: Checksu
     rest += b"".join(kept)
     place = _PLACE.pack(base_offset, len(rest) + _CHECKED_FROM - _SIZED_FROM, _NO_LEADER_EPOCH)
     return place + bytes((_MAGIC,)) + checksum(rest, 0).to_bytes(4) + rest
-
-
-def _varint(number: int) -> bytes:
-    """Zigzag, of a number from 0 on."""
-    rest, out = number << 1, bytearray()
-    while rest > 127:
-        out.append(rest & 127 | 128)
-        rest >>= 7
-    return bytes((*out, rest))
 
 
 assert _PLACE.size + 5 + _REST.size == HEAD_BYTES

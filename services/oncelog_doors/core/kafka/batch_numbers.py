@@ -5,7 +5,7 @@
     at or below the mark       given to the log, which knows whether it is stored
     above the next one         refused as a gap: with a code that clients try again for 10 s, then with one that they do
                                not
-    of an older epoch          refused for good
+    of an older epoch          refused, which is final
 
 A batch that was given is never given up: it is decided, or its producer ends. So a gap means that the client itself has
 lost a batch, or that the log has refused one. A refused batch uses up no number: the next one that is taken is again

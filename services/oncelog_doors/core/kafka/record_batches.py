@@ -21,6 +21,7 @@ from struct import Struct
 
 from oncelog.core.formats.batch import Buffer, Checksum
 from oncelog.core.formats.columns import Columns
+from oncelog_doors.core.shared.varints import zigzag
 
 _HEAD = Struct(">qiibI")
 _BODY = Struct(">hiqqqhii")
@@ -64,19 +65,3 @@ def _record(columns: Columns, number: int, offset: int, after_base_ms: int) -> b
 
 def _sized(data: Buffer | None) -> bytes:
     return zigzag(-1) if data is None else zigzag(len(data)) + bytes(data)
-
-
-def zigzag(value: int) -> bytes:
-    """A signed varint: small numbers of both signs are short."""
-    rest = value << 1 if value >= 0 else (-value << 1) - 1
-    if rest < 128:
-        return _SHORT[rest]
-    out = bytearray()
-    while rest > 127:
-        out.append(rest & 127 | 128)
-        rest >>= 7
-    out.append(rest)
-    return bytes(out)
-
-
-_SHORT = [bytes((value,)) for value in range(128)]

@@ -49,7 +49,8 @@ from oncelog_doors.core.pulsar.entry_cuts import (
     split,
 )
 from oncelog_doors.core.pulsar.message_ids import NO_BATCH_INDEX, DeliveredId
-from oncelog_doors.core.pulsar.protobuf_fields import bytes_field, fields_of, number_field, varint
+from oncelog_doors.core.pulsar.protobuf_fields import bytes_field, fields_of, number_field
+from oncelog_doors.core.shared.varints import varint
 
 _ZLIB_LEVEL = 1
 

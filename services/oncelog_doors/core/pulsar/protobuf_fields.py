@@ -11,26 +11,12 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from oncelog.core.errors import InvalidBatch
+from oncelog_doors.core.shared.varints import varint
 
 _NUMBER, _FIXED_64, _BYTES, _FIXED_32 = 0, 1, 2, 5
 _FIXED = {_FIXED_64: 8, _FIXED_32: 4}
 _VARINT_BYTES_MAX = 10
 _U64 = 2**64
-
-
-def varint(number: int) -> bytes:
-    """number: from 0 to 2**64 - 1."""
-    if number < 128:
-        return _SHORT[number]
-    out = bytearray()
-    while number > 127:
-        out.append(number & 127 | 128)
-        number >>= 7
-    out.append(number)
-    return bytes(out)
-
-
-_SHORT = [bytes((number,)) for number in range(128)]
 
 
 def number_field(field: int, number: int) -> bytes:

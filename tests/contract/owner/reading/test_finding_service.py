@@ -30,7 +30,9 @@ from tests.cluster.until import until
 from tests.contract.owner.owner_world import DEADLINE_S, OwnerLimits, PublishClient, batch_of, owner_world
 from tests.contract.owner.reading.shown_log import at
 from tests.contract.owner.reading.test_message_reads import Reads
+from tests.contract.rest.test_peeked_message import stored
 from tests.contract.sdk.consuming.test_chunk_join import VALUE, message
+from tests.core.pulsar_entries import Sent, batched, encrypted
 
 pytestmark = pytest.mark.asyncio
 TIMEOUT_MS = 10_000
@@ -376,6 +378,19 @@ async def test_message_in_chunks_shows_its_size() -> None:
     assert damaged is not None
     with pytest.raises(CorruptEntry, match="cannot be read"):
         shown_messages(damaged, damaged.base_index, 10, with_content=True, value_bytes_max=100)
+
+
+async def test_null_values_and_encrypted_ones_are_told_from_empty_ones() -> None:
+    null = stored_entry(stored(batched([Sent(1, b"1"), Sent(2, None), Sent(3, b"")])))
+    sealed = stored_entry(stored(encrypted(1, 3, count=1)))
+    assert null is not None
+    assert sealed is not None
+    shown = [
+        each for entry in (null, sealed) for each in shown_messages(entry, 40, 10, with_content=True, value_bytes_max=9)
+    ]
+    assert [(each.null_value, each.encrypted) for each in shown] == [
+        (False, False), (True, False), (False, False), (False, True),
+    ]  # fmt: skip
 
 
 async def test_messages_that_cannot_be_read_are_named_and_the_next_page_goes_on() -> None:

@@ -123,8 +123,9 @@ async def test_stored_markup_stays_text() -> None:
                        properties={MARKUP: MARKUP}),
                 stored(1, value=b"\xff<script>", value_bytes=9, key=b"\xff", truncated=True),
                 stored(2, value_bytes=9 << 20, in_chunks=True),
+                stored(3, null_value=True), stored(4, encrypted=True),
             ],
-            next_index=3, end_index=9,
+            next_index=5, end_index=9,
         )  # fmt: skip
         owner.found["explanation"] = MARKUP
         typed = {"producer": MARKUP, "sequence": "7", "place": "index", "at": "0", "show": "text"}
@@ -137,6 +138,7 @@ async def test_stored_markup_stays_text() -> None:
         assert "000000 ff 3c 73 63 72 69 70 74 3e .<script> no text in UTF-8" in text
         assert "in chunks: not shown – 12" in text
         assert "cut: it is longer" in text
+        assert ("no value – 13" in text, "encrypted: not shown – 14" in text) == (True, True)
 
 
 @pytest.mark.asyncio

@@ -158,11 +158,15 @@ async def test_page_shows_text_bytes_and_what_was_cut(owner: Owner) -> None:
             stored(1, value="aé".encode()[:2], value_bytes=3, truncated=True, producer_name="till"),
             stored(2, value="aé".encode()[:2], value_bytes=2, truncated=True, key=b"\xff"),
             stored(3, value_bytes=9_000_000, in_chunks=True),
+            stored(4), stored(5, null_value=True), stored(6, encrypted=True),
         ],
-        first_index=0, begin_index=0, next_index=4, end_index=40,
+        first_index=0, begin_index=0, next_index=7, end_index=40,
     )  # fmt: skip
-    page = await owner.admin.get(MESSAGES, params={"index": 0, "limit": 4})
-    one, two, three, four = page["messages"]
+    page = await owner.admin.get(MESSAGES, params={"index": 0, "limit": 7})
+    one, two, three, four, *special = page["messages"]
+    assert [(each["value"], each["null_value"], each["encrypted"]) for each in special] == [
+        ("", False, False), (None, True, False), (None, False, True),
+    ]  # fmt: skip
     assert (one["value"], one["key"], one["properties"]) == (markup, markup, {markup: markup})
     assert (one["message_id"], one["producer_name"], one["truncated"]) == ("3:5:0", None, False)
     assert (two["value"], two["value_base64"], two["truncated"], two["producer_name"]) == ("a", None, True, "till")
@@ -173,7 +177,7 @@ async def test_page_shows_text_bytes_and_what_was_cut(owner: Owner) -> None:
         9_000_000,
         True,
     )
-    assert (page["previous_index"], page["next_index"], page["unreadable"]) == (None, 4, None)
+    assert (page["previous_index"], page["next_index"], page["unreadable"]) == (None, 7, None)
 
 
 async def test_page_tells_an_expired_producer_from_none(owner: Owner) -> None:

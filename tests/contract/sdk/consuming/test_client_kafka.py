@@ -1,5 +1,6 @@
 """Messages of Kafka's clients at readers and consumers of the SDK: as those of our producers, and with headers."""
 
+import json
 from pathlib import Path
 
 import pytest
@@ -73,6 +74,8 @@ async def test_a_consumer_gets_a_tombstone_and_acknowledges_it(
     lines = json_lines(batch, range(batch.count)).decode().splitlines()
     assert '"value": null' in lines[1]
     assert '"properties": {"a": "2"}' in lines[0]
+    raw = {"key": "raw", "value_base64": "/w=="}
+    assert json.loads(lines[0])["headers"] == [{"key": "a", "value": "1"}, raw, {"key": "a", "value": "2"}]
 
 
 async def test_a_known_prefix_is_not_delivered(cluster: FakeCluster, client: oncelog.AsyncClient) -> None:

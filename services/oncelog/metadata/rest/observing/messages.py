@@ -117,6 +117,8 @@ class MessageRow(StoredMessage):
     append_time_ms: int = Field(description="The clock of the topic's owner when it was stored, ms since 1970")
     value_bytes: int = Field(description="Of the whole value")
     in_chunks: bool = Field(description="The value is in chunks, and not shown: read it with the SDK")
+    null_value: bool = Field(description="The message has no value, which is not the same as an empty one")
+    encrypted: bool = Field(description="A client has encrypted the value: only a program with the key can read it")
     truncated: bool = Field(
         description="The value is cut after value_bytes_max, the key after 1 KiB, or the properties after 16 KiB"
     )
@@ -293,7 +295,7 @@ def _page(answer: pb.StoredMessagesAnswer, wanted: pb.StoredMessagesRequest) -> 
 
 
 def _row(one: pb.StoredMessage, values: bool) -> MessageRow:
-    value = one.value if values and not one.in_chunks else None
+    value = one.value if values and not (one.in_chunks or one.null_value or one.encrypted) else None
     fields: dict[str, Any] = {
         **text_fields("value", value, cut=len(one.value) < one.value_bytes),
         **text_fields("key", one.key if one.HasField("key") else None, cut=one.truncated),
@@ -310,6 +312,8 @@ def _row(one: pb.StoredMessage, values: bool) -> MessageRow:
         append_time_ms=one.append_time_ms,
         value_bytes=one.value_bytes,
         in_chunks=one.in_chunks,
+        null_value=one.null_value,
+        encrypted=one.encrypted,
         truncated=one.truncated,
         **fields,
     )
