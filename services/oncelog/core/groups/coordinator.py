@@ -118,6 +118,8 @@ class Coordinator:
             group = self._groups[self._heap[0][1]]
             group.membership.expire()
             self._end(group)
+            if self._due.get(group.name, due + 1) <= due:
+                raise InvariantViolated(f"group {group.name} has nothing to do, and is due again")
         return self._step.take()
 
     @property
