@@ -178,11 +178,10 @@ PARTS: tuple[Part, ...] = (
     Part(
         "doors/clients",
         (
-            "doors/clients/test_file_through_kills.py",
-            "doors/clients/test_python_consumers.py",
-            "doors/clients/test_kafka_clients.py",
+            *("doors/clients/test_file_through_kills.py", "doors/clients/test_python_consumers.py"),
+            *("doors/clients/test_kafka_clients.py", "doors/clients/groups"),
         ),
-        60.0,
+        110.0,
     ),
     Part("lab", ("lab",), 20.0),
     Part("spark", ("spark", "proofs", "spark_proof", "jobs_proof"), 155.0),
@@ -433,12 +432,12 @@ PROOFS: tuple[Proof, ...] = (
         "clients-of-doors",
         (
             "doors/clients/test_chunks.py",
-            "doors/clients/test_kafka_through_faults.py",
+            *("doors/clients/test_kafka_through_faults.py", "doors/clients/test_groups_through_faults.py"),
             "doors/clients/test_proof_rows.py",
         ),
-        ("services/oncelog_doors", f"{_CORE}/formats", f"{_CORE}/publishing", "tests/doors/clients"),
-        ("doors/cluster/test_door_chunks.py", "doors/clients/test_kafka_clients.py"),
-        seconds=90.0,
+        ("services/oncelog_doors", f"{_CORE}/formats", f"{_CORE}/groups", f"{_CORE}/publishing", "tests/doors/clients"),
+        ("doors/cluster/test_door_chunks.py", "doors/clients/test_kafka_clients.py", "doors/clients/groups"),
+        seconds=350.0,
     ),
     Proof(
         "pulsar-java",

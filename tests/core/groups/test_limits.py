@@ -143,6 +143,17 @@ def test_bytes_of_a_group_are_given_back() -> None:
         assert world.leave(joined.member_id) == [NONE]
 
 
+def test_many_changes_leave_no_times_behind() -> None:
+    """Each of them would stay for the longest session timeout: half an hour."""
+    world = World()
+    world.stable(1)
+    for number in range(300):
+        world.join(group="other", member_id_required=True, session_timeout_ms=SESSION_TIMEOUT_MS_MAX)
+        world.leave(f"m{number + 2}", group="other")
+        world.elapse(1)
+    assert list(world.listed()) == ["g"]  # and the invariants were checked after each step
+
+
 def test_process_that_stood_still_ends_no_sessions() -> None:
     """Heartbeats wait in sockets meanwhile."""
     world = World({"old": Generation(1)})

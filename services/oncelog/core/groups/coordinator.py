@@ -66,6 +66,9 @@ from oncelog.core.groups.step import Step
 from oncelog.core.ids import Generation
 from oncelog.core.names import check_part
 
+#: The heap may hold so many entries that are not due any more, and one for each that is.
+_PAST_ENTRIES = 100
+
 
 class Coordinator:
     """Lives as long as this owner serves the topic. All times are of one monotonic clock, in ms."""
@@ -115,6 +118,8 @@ class Coordinator:
             group = self._groups[self._heap[0][1]]
             group.membership.expire()
             self._end(group)
+            if self._due.get(group.name, due + 1) <= due:
+                raise InvariantViolated(f"group {group.name} has nothing to do, and is due again")
         return self._step.take()
 
     @property
@@ -135,6 +140,16 @@ class Coordinator:
             now_ms = until
         self._step.now_ms = max(now_ms, self._step.now_ms)
         self._step.bytes_left = COORDINATOR_BYTES_MAX - self._bytes_sum
+
+    def _schedule(self, name: str, due: int | None) -> None:
+        if due is None:
+            self._due.pop(name, None)
+        elif due != self._due.get(name):
+            self._due[name] = due
+            heapq.heappush(self._heap, (due, name))
+        if len(self._heap) > 2 * len(self._due) + _PAST_ENTRIES:
+            self._heap = [(due, name) for name, due in self._due.items()]
+            heapq.heapify(self._heap)
 
     def _next_due(self) -> int | None:
         while self._heap:
@@ -229,12 +244,7 @@ class Coordinator:
         self._bytes_sum += membership.size - self._bytes.pop(name, 0)
         if membership.size:
             self._bytes[name] = membership.size
-        due = membership.due_ms()
-        if due is None:
-            self._due.pop(name, None)
-        elif due != self._due.get(name):
-            self._due[name] = due
-            heapq.heappush(self._heap, (due, name))
+        self._schedule(name, membership.due_ms())
 
     def _abandon(self, call: int) -> None:
         name = self._step.waiting.pop(call, None)
@@ -322,6 +332,8 @@ class Coordinator:
         held = {name: group.membership.size for name, group in self._groups.items() if group.membership.size}
         if self._bytes != held or self._bytes_sum != sum(held.values()):
             raise InvariantViolated(f"groups hold {held} bytes, counted are {self._bytes}")
+        if len(self._heap) > 2 * len(self._due) + _PAST_ENTRIES:
+            raise InvariantViolated(f"{len(self._heap)} times for {len(self._due)} groups")
         if any(name not in self._groups for name in self._due):
             raise InvariantViolated("a group without members is due")
 

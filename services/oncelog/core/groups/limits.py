@@ -16,7 +16,8 @@ STALL_MS = 1_000
 
 #: Kafka has 32 bits with a sign for it.
 GENERATION_MAX = Generation(2**31 - 1)
-GROUPS_MAX = 10_000
+#: Each has a subscription of the coordinator's topic, which has so many.
+GROUPS_MAX = 1_000
 #: Of one group, together with ids that were given and have not joined yet.
 MEMBERS_MAX = 1_000
 #: Of one member.

@@ -5,7 +5,7 @@ no vote. A *pending* member is an id that was given with MEMBER_ID_REQUIRED, and
 """
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TypeVar
 
@@ -57,9 +57,9 @@ class Member:
     def is_claimed(self) -> bool:
         return not self.protocols
 
-    def offers(self) -> Iterable[str]:
+    def offers(self) -> tuple[str, ...]:
         """The names of its protocols, each once."""
-        return dict.fromkeys(each.name for each in self.protocols)
+        return tuple(dict.fromkeys(each.name for each in self.protocols))
 
     @property
     def is_waiting(self) -> bool:
