@@ -436,7 +436,11 @@ PROOFS: tuple[Proof, ...] = (
             "doors/clients/test_proof_rows.py",
         ),
         ("services/oncelog_doors", f"{_CORE}/formats", f"{_CORE}/groups", f"{_CORE}/publishing", "tests/doors/clients"),
-        ("doors/cluster/test_door_chunks.py", "doors/clients/test_kafka_clients.py", "doors/clients/groups"),
+        (
+            "doors/cluster/test_door_chunks.py",
+            "doors/clients/test_kafka_clients.py",
+            "doors/clients/groups/test_groups.py",
+        ),
         seconds=350.0,
     ),
     Proof(
