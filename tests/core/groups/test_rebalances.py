@@ -231,6 +231,16 @@ def test_leader_that_only_sends_heartbeats_is_removed() -> None:
     assert world.heartbeat("m1", 1) is GroupError.UNKNOWN_MEMBER_ID
 
 
+def test_leader_has_the_rebalance_timeout_for_its_assignments_also_with_a_long_session() -> None:
+    world = World()
+    world.gather(*(world.join(session_timeout_ms=3 * REBALANCE_MS) for _ in range(2)))
+    waiting = world.sync("m2", 1)
+    world.elapse(REBALANCE_MS - 1)
+    assert world.waits(waiting)
+    world.elapse(1)
+    assert world.sync_error(waiting) is GroupError.REBALANCE_IN_PROGRESS
+
+
 def test_rebalance_timeout_of_0_leaves_time_for_assignments() -> None:
     world = World()
     answers = [world.joined(world.join(rebalance_timeout_ms=0))]

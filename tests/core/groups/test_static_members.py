@@ -110,6 +110,17 @@ def test_static_member_keeps_its_place_over_the_rebalance_timeout() -> None:
     assert world.describe().state is GroupState.EMPTY
 
 
+def test_absent_static_leader_keeps_its_place_and_does_not_lead() -> None:
+    world = World()
+    session = 3 * REBALANCE_MS
+    answers = world.gather(*(world.join(instance_id=each, session_timeout_ms=session) for each in ("i1", "i2")))
+    world.assign(answers)
+    call = world.join("m2", instance_id="i2", protocols=(STICKY, RANGE))
+    world.elapse(REBALANCE_MS)
+    joined = world.joined(call)
+    assert (joined.leader, [each.member_id for each in joined.members]) == ("m2", ["m1", "m2"])
+
+
 def test_group_of_absent_static_members_waits_for_their_sessions() -> None:
     world = World()
     session = 3 * REBALANCE_MS

@@ -5,9 +5,11 @@ import subprocess
 from collections.abc import Iterator
 from itertools import chain
 from pathlib import Path
+from typing import Any
 
 import pytest
-from confluent_kafka import Consumer, TopicPartition
+from confluent_kafka import OFFSET_INVALID, Consumer, ConsumerGroupState, KafkaException, TopicPartition
+from confluent_kafka.admin import AdminClient
 
 from oncelog.runtime.port_claim import claim_port, port_of
 from tests.cluster.cluster_fixture import Cluster
@@ -130,5 +132,42 @@ async def test_offset_of_a_group_is_the_position_of_its_subscription(
     try:
         found = await asyncio.to_thread(consumer.committed, [TopicPartition(topic, each) for each in range(4)], 60)
         assert [each.offset for each in found] == [30] * 4
+    finally:
+        consumer.close()
+
+
+async def test_groups_are_described_and_deleted_by_librdkafka(cluster: Cluster, servers: str, members: Members) -> None:
+    """As tools do it. Offsets of a deleted group are gone."""
+    topic = new_topic(cluster, "administered")
+    await publish(servers, topic, range(PARTITIONS), 0, 10)
+    member = members.start("confluent-kafka", topic, topic)
+    await member.has_committed(dict.fromkeys(range(PARTITIONS), 10))
+    admin = AdminClient({"bootstrap.servers": servers})
+
+    def deleted() -> str | None:
+        [result] = admin.delete_consumer_groups([topic], request_timeout=60).values()
+        try:
+            result.result()
+        except KafkaException as error:
+            return str(error.args[0].name())
+        return None
+
+    def described() -> Any:
+        [found] = admin.describe_consumer_groups([topic], request_timeout=60).values()
+        return found.result()
+
+    found = await asyncio.to_thread(described)
+    assert found.state is ConsumerGroupState.STABLE
+    assert sorted(each.partition for each in found.members[0].assignment.topic_partitions) == list(range(PARTITIONS))
+    listed = await asyncio.to_thread(lambda: admin.list_consumer_groups(request_timeout=60).result())
+    assert topic in [each.group_id for each in listed.valid]
+    assert await asyncio.to_thread(deleted) == "NON_EMPTY_GROUP"
+    await member.leaves()
+    assert (await asyncio.to_thread(described)).state is ConsumerGroupState.EMPTY
+    assert await asyncio.to_thread(deleted) is None
+    consumer = Consumer({"bootstrap.servers": servers, "group.id": topic})
+    try:
+        offsets = await asyncio.to_thread(consumer.committed, [TopicPartition(topic, 0)], 60)
+        assert [each.offset for each in offsets] == [OFFSET_INVALID]
     finally:
         consumer.close()
