@@ -1,6 +1,7 @@
 """Subscriptions of members, as consumers of Kafka write them."""
 
 from contextlib import suppress
+from struct import pack
 
 import pytest
 from hypothesis import given
@@ -8,7 +9,11 @@ from hypothesis import strategies as st
 
 from oncelog.core.errors import InvalidArgument
 from oncelog_doors.core.kafka.subscribed_topics import topics_in
-from tests.doors.kafka.assignments import subscription
+
+
+def subscription(*topics: str) -> bytes:
+    names = b"".join(pack(">h", len(name)) + name.encode() for name in topics)
+    return pack(">hi", 1, len(topics)) + names + pack(">ii", -1, 0)
 
 
 def test_topics_are_read() -> None:
