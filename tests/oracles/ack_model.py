@@ -15,6 +15,7 @@ from oncelog.core.acks.changes import (
     Evicted,
     IndexRange,
     MessagesSkipped,
+    OffsetCommitted,
     Rewound,
     Sought,
     SubscriptionCreated,
@@ -30,7 +31,8 @@ _LISTED_MAX = 1 << 20
 @dataclass(slots=True)
 class ModelSubscription:
     """dead_letters: {index: (topic, sequence)}, not published yet. decided: {topic: dead letters so far}. store: that
-    has the effects, and their name; None: none has. consumed: what it should have, from known_from on."""
+    has the effects, and their name; None: none has. consumed: what it should have, from known_from on. committed:
+    metadata and time of the newest offset that a group has committed."""
 
     name: str
     acked: set[int] = field(default_factory=set)
@@ -42,6 +44,7 @@ class ModelSubscription:
     store: tuple[str, str] | None = None
     consumed: set[int] = field(default_factory=set)
     known_from: int = 0
+    committed: tuple[str, int] | None = None
 
     def mark_delete(self) -> int:
         return next(index for index in range(_LISTED_MAX) if not self.is_acked(index))
@@ -129,6 +132,11 @@ class AckModel:
                 if change.redo:
                     known.consumed = {index for index in known.consumed if index < change.mark_delete}
                     known.known_from = min(known.known_from, change.mark_delete)
+            case OffsetCommitted() if change.generation >= known.generation:
+                known.generation, known.committed = change.generation, (change.metadata, change.time_ms)
+                if change.offset < known.mark_delete():
+                    known.seek_epoch, known.acked, known.long = known.seek_epoch + 1, set(), []
+                known.add([IndexRange(0, change.offset - 1)])
             case DeadLettered() if change.sequence == known.decided.get(change.topic_id, 0):
                 if known.dead_letters.get(change.index, ("", 0))[0] != change.topic_id:
                     known.dead_letters[change.index] = (change.topic_id, change.sequence)
@@ -152,8 +160,10 @@ class AckModel:
 
 
 def _compare(known: ModelSubscription, found: SubscriptionState, indexes: list[int]) -> None:
-    mine = (known.seek_epoch, known.generation, known.dead_letters)
-    theirs = (found.seek_epoch, found.generation, {index: tuple(place) for index, place in found.dead_letters.items()})
+    mine = (known.seek_epoch, known.generation, known.committed, known.dead_letters)
+    committed = None if found.committed is None else (found.committed.metadata, found.committed.time_ms)
+    dead_letters = {index: tuple(place) for index, place in found.dead_letters.items()}
+    theirs = (found.seek_epoch, found.generation, committed, dead_letters)
     if mine != theirs:
         raise Violation("subscriptions are the fold", f"{known.name!r} is {theirs}, the ack log has {mine}")
     binding = found.binding

@@ -18,6 +18,7 @@ from oncelog.core.acks.changes import (
     EvictionReason,
     IndexRange,
     MessagesSkipped,
+    OffsetCommitted,
     PropertiesSet,
     Redelivered,
     Redelivery,
@@ -82,8 +83,9 @@ def random_change(rng: random.Random) -> Change:
                 rebind=rng.random() < 0.1,
             ),
             Rewound(number, SeekEpoch(epoch + 1), generation, random_ranges(rng)),
+            OffsetCommitted(number, generation, rng.randrange(INDEXES), rng.choice(("", "m")), rng.randrange(9)),
         ),
-        (3, 1, 3, 9, 3, 3, 6, 3, 2, 1, 1, 1, 3, 3),
+        (3, 1, 3, 9, 3, 3, 6, 3, 2, 1, 1, 1, 3, 3, 3),
     )[0]
 
 
@@ -130,9 +132,14 @@ def test_snapshot_and_replay_equal_the_fold(seed: int) -> None:
 def test_random_changes_reach_each_reason_to_ignore() -> None:
     """The comparison above means something only if the changes that must be ignored occur."""
     ignored = dict.fromkeys(Ignored, 0)
+    first = [
+        SubscriptionCreated(SubscriptionNumber(number), "ab" * 16, name, SubscriptionType.SHARED, 0)
+        for number, name in enumerate("abcde", 1)
+    ]
     for seed in range(20):
         rng, state = random.Random(seed), SubscriptionsState()
-        state.fold_changes(Position(LedgerId(1), EntryId(0)), [random_change(rng) for _ in range(200)])
+        changes = [*first, *(random_change(rng) for _ in range(200))]
+        state.fold_changes(Position(LedgerId(1), EntryId(0)), changes)
         for reason, count in state.ignored.items():
             ignored[reason] += count
     assert min(ignored.values()) > 0

@@ -172,9 +172,9 @@ PARTS: tuple[Part, ...] = (
         (
             *("doors/clients/test_file_through_kills.py", "doors/clients/test_python_consumers.py"),
             *("doors/clients/test_kafka_clients.py", "doors/clients/test_kafka_administrators.py"),
-            "doors/clients/test_kcat.py",
+            *("doors/clients/test_kcat.py", "doors/clients/groups"),
         ),
-        85.0,
+        135.0,
     ),
     Part("lab", ("lab",), 20.0),
     Part("spark", ("spark", "proofs", "spark_proof", "jobs_proof"), 155.0),
@@ -423,10 +423,16 @@ PROOFS: tuple[Proof, ...] = (
     ),
     Proof(
         "clients-of-doors",
-        tuple(f"doors/clients/test_{name}.py" for name in ("chunks", "kafka_through_faults", "proof_rows")),
-        ("services/oncelog_doors", f"{_CORE}/formats", f"{_CORE}/publishing", "tests/doors/clients"),
-        ("doors/cluster/test_door_chunks.py", "doors/clients/test_kafka_clients.py"),
-        seconds=90.0,
+        tuple(
+            f"doors/clients/test_{name}.py"
+            for name in ("chunks", "kafka_through_faults", "groups_through_faults", "proof_rows")
+        ),
+        ("services/oncelog_doors", f"{_CORE}/formats", f"{_CORE}/groups", f"{_CORE}/publishing", "tests/doors/clients"),
+        (
+            "doors/cluster/test_door_chunks.py",
+            *("doors/clients/test_kafka_clients.py", "doors/clients/groups/test_groups.py"),
+        ),
+        seconds=350.0,
     ),
     Proof(
         "pulsar-java",

@@ -3,6 +3,28 @@
 from tests.tidy.hazard import Hazard
 
 KAFKA_HAZARDS = {
+    "commit-for-a-deleted-topic": Hazard(
+        "K20. A consumer is at offset 5,000. The topic is deleted and made again, and has ten messages. The consumer "
+        "commits 5,000: the group skips the next 4,990 messages of the new topic.",
+        "An offset above the durable end is refused. A subscription belongs to the id of its topic.",
+    ),
+    "offset-without-its-owner": Hazard(
+        "K22. A member asks for its offset while the owner of the partition is away, or from an owner that was paused "
+        "and is replaced. It is told that there is none, or an old one: it begins at the end, or with everything.",
+        "Only an owner that has proved itself says which offset there is, or that there is none. Otherwise the client "
+        "is told to ask again.",
+    ),
+    "former-member-commits": Hazard(
+        "K23. A member is replaced, and its last commit is under way. It arrives after the next member has asked for "
+        "the offset, and moves it back, or on.",
+        "An owner takes a commit of the newest generation of the subscription or a higher one. The generation is "
+        "raised at each partition before the next member is told that it has it.",
+    ),
+    "commit-below-a-trim": Hazard(
+        "K25. A group commits a lower offset while a trim is in flight, or just before it. The messages are deleted, "
+        "and the consumer is out of range after a step back that was allowed.",
+        "A commit and a trim above it exclude each other, as a seek and a trim do.",
+    ),
     "number-before-the-first": Hazard(
         "K5. The first batch of a client has the number 2**31 - 7, or few records are stored. Arithmetic on half of "
         "the ring of numbers finds the batch behind the mark: a duplicate. It was never stored, and is acknowledged.",
@@ -92,6 +114,12 @@ KAFKA_HAZARDS = {
         "reads on in the middle of another topic, and never sees what comes before.",
         "A connection that finds another topic under the name is told once that its offset is out of range.",
     ),
+    "two-sets-of-members": Hazard(
+        "K24. The coordinator of a group is stopped, and another one takes its place. The first one goes on, and "
+        "answers heartbeats. Two members hold the same partition.",
+        "The generation is durable before a member knows it. A coordinator proves that it is the current one before it "
+        "answers, if the last proof is older than 2 s. Partitions refuse commits of former generations.",
+    ),
     "fetch-without-an-answer": Hazard(
         "K27. A fetch waits for bytes that do not come, or has the id of a session that nobody knows. The consumer "
         "hangs.",
@@ -122,5 +150,11 @@ KAFKA_HAZARDS = {
         "K35. An address moves from another cluster to this one under a running producer. Its producer id is in use "
         "here, far ahead: its batches are duplicates, and are lost.",
         "A producer id tells of which cluster it is; others get a final refusal.",
+    ),
+    "coordinator-is-lost": Hazard(
+        "K24. The coordinator of a group ends while its members wait for an answer, or stands still, wakes and answers "
+        "heartbeats. The next one gives the same generation to other members: both sets consume and commit.",
+        "A generation is durable before a member is answered, and is never tried twice. The next coordinator takes the "
+        "members of the durable one as they show themselves, lets them commit until its own one begins, above it.",
     ),
 }

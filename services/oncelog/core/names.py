@@ -121,6 +121,8 @@ REDRIVE = "redrive/"
 EFFECTS, RELAY, MIRROR = "effects/", "relay/", "mirror/"
 #: Of the producers that a gateway opens for clients of Kafka.
 KAFKA = "kafka/"
+#: The topic of each namespace whose owner coordinates the groups of such clients.
+KAFKA_GROUPS = "__oncelog_kafka_groups"
 #: How the names of producers begin that the services open for themselves (hazard foreign-producer-name).
 SERVICE_PREFIXES = (DEAD_LETTERS, REDRIVE, KAFKA)
 #: Of the producers that Oncelog's own programs open with the rights of the role that runs them.

@@ -6,7 +6,7 @@ What older programs cannot read begins at a stored level, which an operator rais
     8   the first one; records keep the fields that they do not know
     9   entries of clients of Pulsar (`core.formats.pulsar`), and units; record batches of clients of
         Kafka (`core.formats.kafka`), and producers in mode EPOCHED; producers and consumers of
-        gateways' clients
+        gateways' clients, and offsets that their groups commit
 """
 
 #: This program's version.

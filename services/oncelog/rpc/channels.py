@@ -41,14 +41,15 @@ class Channels:
         self._closing: set[asyncio.Task[None]] = set()
         self.closed = False
 
-    def shared(self, address: str, *, key: str = "", origin: str = "") -> Channel:
+    def shared(self, address: str, *, key: str = "", metadata: Metadata = (), origin: str = "") -> Channel:
         """The one channel for calls to this address. Raises as Channel does.
 
-        key: of the process there, if another process at the same address is to get a channel of its own.
+        key: of the process there, if another process at the same address is to get a channel of its own. metadata: of
+        each call, the same for one key.
         """
         channel = self._shared.get(key or address)
         if channel is None:
-            channel = self._shared[key or address] = self.channel(address, origin=origin)
+            channel = self._shared[key or address] = self.channel(address, metadata=metadata, origin=origin)
         return channel
 
     def retain(self, keys: Iterable[str]) -> None:
@@ -59,8 +60,8 @@ class Channels:
 
     async def drop(self, channel: Channel) -> None:
         """Close a shared channel, unless that was done. Its next caller gets another one."""
-        if self._shared.get(channel.address) is channel:
-            await self._shared.pop(channel.address).close()
+        for key in [key for key, known in self._shared.items() if known is channel]:
+            await self._shared.pop(key).close()
 
     def channel(self, address: str, *, metadata: Metadata = (), origin: str = "") -> "_KeptChannel":
         """A channel for one caller, who closes it. Raises as Channel does."""

@@ -41,6 +41,7 @@ from oncelog.rpc.codecs import (
     consumer_codec,
     deduplication_codec,
     finding_codec,
+    group_codec,
     owner_codec,
     producer_codec,
     reader_codec,
@@ -77,6 +78,8 @@ from oncelog.topic_owner.streams.chunk_service import ChunkService
 from oncelog.topic_owner.streams.consume_service import ConsumeService
 from oncelog.topic_owner.streams.deduplication_service import DeduplicationService
 from oncelog.topic_owner.streams.finding_service import FindingService
+from oncelog.topic_owner.streams.group_offset_service import GroupOffsetService
+from oncelog.topic_owner.streams.group_service import GroupService
 from oncelog.topic_owner.streams.inspection_service import InspectionService
 from oncelog.topic_owner.streams.lease_service import LeaseService
 from oncelog.topic_owner.streams.producer_service import ProducerService
@@ -351,6 +354,8 @@ class Owner:
         server.client_unary(owner_codec.LEASE_PRODUCER_ID, LeaseService(self.topics, publish.calls).lease)
         server.client_unary(owner_codec.READ_CHUNK, ChunkService(self.topics).read)
         server.client_unary(owner_codec.PRODUCER_NAMES, admin.producer_names)
+        GroupOffsetService(self.topics, lambda: self._level).serve(server)
+        server.client_unary(group_codec.ASK_GROUP, GroupService(self.topics).ask)
         subscriptions = SubscriptionService(self.topics)
         server.unary(subscription_codec.DESCRIBE_SUBSCRIPTIONS, subscriptions.describe)
         server.unary(subscription_codec.CHANGE_SUBSCRIPTION, subscriptions.change)

@@ -18,8 +18,9 @@ class Address(NamedTuple):
 
 
 class Asking(Protocol):
-    """namespace: of names without one."""
+    """address: of the client. namespace: of names without one."""
 
+    address: str
     caller: Caller
     cluster: ClusterPort
     namespace: NamespaceName

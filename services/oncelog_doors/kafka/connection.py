@@ -33,6 +33,8 @@ from oncelog_doors.kafka.asking import Address
 from oncelog_doors.kafka.codec import Body, read_request
 from oncelog_doors.kafka.fetching import Fetching
 from oncelog_doors.kafka.frames import Request, RequestReader, answer, answer_in
+from oncelog_doors.kafka.group_offsets import OFFSET_REQUESTS, Offsets
+from oncelog_doors.kafka.groups import GROUP_REQUESTS, Groups
 from oncelog_doors.kafka.home import BUDGET, KafkaHome
 from oncelog_doors.kafka.list_offsets import list_offsets
 from oncelog_doors.kafka.metadata import metadata
@@ -83,6 +85,8 @@ class Connection(ClientConnection):
         self._fetching = Fetching(self, self.tasks, self.timers)
         self.producers = home.producers
         self._producing = Producing(self)
+        self._groups = Groups(self)
+        self._offsets = Offsets(self)
         #: of the handshake, until the token has come
         self._mechanism: str | None = None
         self._cancel_token_end: Callable[[], None] | None = None
@@ -163,7 +167,7 @@ class Connection(ClientConnection):
             case "ApiVersions":
                 return _at_once(api_versions(known=request.known))
             case "FindCoordinator":
-                return _at_once(find_coordinator(body))
+                return _at_once(find_coordinator(body, self.broker))
             case "DescribeAcls":
                 return _at_once(describe_acls())
             case "SaslHandshake":
@@ -173,6 +177,10 @@ class Connection(ClientConnection):
                 return self._authenticate(bytes(body["auth_bytes"]))
             case api if api in ADMINISTRATION:
                 return ADMINISTRATION[api](self, body)
+            case api if api in GROUP_REQUESTS:
+                return self._groups.answer(request, body)
+            case api if api in OFFSET_REQUESTS:
+                return self._offsets.answer(request, body)
             case _:
                 raise InvalidArgument(f"a client sent {request.api}, which is not offered", field="api_key")
 
@@ -290,6 +298,7 @@ class Connection(ClientConnection):
 
     def drain(self) -> None:
         self._fetching.hurry()
+        self._groups.hurry()
         super().drain()
 
     def ended(self) -> None:

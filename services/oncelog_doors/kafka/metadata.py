@@ -14,9 +14,7 @@ from oncelog_doors.core.kafka.topic_names import topic_of
 from oncelog_doors.core.shared.named_topics import is_own
 from oncelog_doors.kafka.asking import LOOKUPS_AT_ONCE, Asking
 from oncelog_doors.kafka.codec import Body
-
-#: The only one.
-NODE_ID = 0
+from oncelog_doors.kafka.small_answers import NODE_ID
 
 
 async def metadata(around: Asking, version: int, asked: Body) -> Body:

@@ -1,12 +1,15 @@
 """What a door for Kafka's clients needs of the cluster: the forms of the client of Oncelog behind it."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
+from oncelog.client.group_offsets import GroupResult, NewOffset
 from oncelog.core.access import Caller, Right
 from oncelog.core.errors import OncelogError
-from oncelog.core.ids import Position, SequenceId, TopicId
+from oncelog.core.groups.answers import GroupAnswer
+from oncelog.core.groups.events import GroupRequest, ListRequested
+from oncelog.core.ids import Generation, Position, SequenceId, TopicId
 from oncelog.core.names import NamespaceName, TopicName
 from oncelog_doors.connections.ports import ProvedCaller
 from oncelog_doors.connections.received import Buffer
@@ -15,6 +18,9 @@ from oncelog_doors.core.kafka.batch_numbers import GivenIds
 from oncelog_doors.core.kafka.error_codes import ErrorCode
 from oncelog_doors.core.shared.named_topics import NamedTopic
 from oncelog_doors.kafka.administration_ports import AdministrationPort
+
+#: What the coordinator of groups can be asked.
+GroupQuestion = GroupRequest | ListRequested
 
 
 class Bounds(NamedTuple):
@@ -125,11 +131,64 @@ class ProducerPort(Protocol):
         """End the session now; each open `decided` gets None."""
 
 
+class OffsetsPort(Protocol):
+    """Offsets of groups in logs: partitions, or topics that are not partitioned. Each log has a result of its own; a
+    retriable error when the time is over."""
+
+    async def commit(
+        self,
+        caller: Caller,
+        group: str,
+        offsets: Mapping[TopicName, NewOffset],
+        generation: Generation,
+        *,
+        timeout_ms: int,
+    ) -> Mapping[TopicName, GroupResult]:
+        """Durable when it returns."""
+
+    async def fetch(
+        self, caller: Caller, group: str, logs: Sequence[TopicName], *, timeout_ms: int
+    ) -> Mapping[TopicName, GroupResult]:
+        """Behind all commits that were begun before."""
+
+    async def delete(
+        self, caller: Caller, group: str, logs: Sequence[TopicName], generation: Generation, *, timeout_ms: int
+    ) -> Mapping[TopicName, GroupResult]:
+        """ConsumerFenced: the log has a higher generation. The results are what was there."""
+
+
+class GroupsPort(Protocol):
+    """Groups of consumers of a namespace. Raises OncelogError; a retriable one when the time is over."""
+
+    async def ask(
+        self, namespace: NamespaceName, caller: Caller, question: GroupQuestion, *, timeout_ms: int
+    ) -> GroupAnswer:
+        """Ask the coordinator, and the next one if it goes. Raises TopicNotFound if no client of the namespace has ever
+        joined a group; JoinGroup and a commit never raise it."""
+
+    async def raise_generations(
+        self, logs: Sequence[TopicName], caller: Caller, group: str, generation: Generation, *, timeout_ms: int
+    ) -> Generation:
+        """Return when these partitions durably refuse commits of former generations. Returns the highest generation
+        that one of them has; 0: the group has offsets in none."""
+
+    async def delete_offsets(
+        self, namespace: NamespaceName, caller: Caller, group: str, generation: Generation, *, timeout_ms: int
+    ) -> bool:
+        """Delete the offsets of the group in all topics, up to this generation. Returns whether there were any."""
+
+
 class ClusterPort(Protocol):
     """The cluster, for all connections of a door. Calls for a caller raise PermissionDenied, and OncelogError."""
 
     @property
     def cluster_id(self) -> str: ...
+
+    @property
+    def groups(self) -> GroupsPort: ...
+
+    @property
+    def offsets(self) -> OffsetsPort: ...
 
     @property
     def authentication(self) -> bool:

@@ -2,9 +2,12 @@
 
 from oncelog_doors.core.kafka.error_codes import ErrorCode
 from oncelog_doors.kafka.apis import KNOWN
+from oncelog_doors.kafka.asking import Address
 from oncelog_doors.kafka.codec import Body
 from oncelog_doors.wire.kafka_tables import REQUESTS
 
+#: The only one.
+NODE_ID = 0
 _GROUP = 0
 
 
@@ -17,14 +20,13 @@ def api_versions(*, known: bool) -> Body:
     return {"error_code": ErrorCode.NONE if known else ErrorCode.UNSUPPORTED_VERSION, "api_keys": keys}
 
 
-def find_coordinator(asked: Body) -> Body:
-    """Neither groups nor transactions are offered. The codes are such that no client tries again: a retriable one would
-    let it hang (hazard transactions-wanted)."""
+def find_coordinator(asked: Body, broker: Address) -> Body:
+    """The one broker coordinates every group. Transactions are not offered, by a code after which no client tries
+    again: a retriable one would let it hang (hazard transactions-wanted)."""
     if asked.get("key_type", _GROUP) == _GROUP:
-        code, sentence = ErrorCode.UNSUPPORTED_VERSION, "consumer groups are not offered: assign partitions"
-    else:
-        code, sentence = ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, "transactions are not offered"
-    return {"error_code": code, "error_message": sentence, "node_id": -1, "host": "", "port": -1}
+        return {"node_id": NODE_ID, "host": broker.host, "port": broker.port}
+    code = ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+    return {"error_code": code, "error_message": "transactions are not offered", "node_id": -1, "host": "", "port": -1}
 
 
 def describe_acls() -> Body:

@@ -23,6 +23,8 @@ from oncelog_doors.core.shared.named_topics import OWN_PREFIX, NamedTopic
 from oncelog_doors.kafka.ports import NO_OFFSET, Bounds, FoundOffset, ProducerPort, ReadBatch, StoredPlace
 from oncelog_doors.log_client.forwarded_rest import ForwardedRest
 from oncelog_doors.log_client.kafka_administration import KafkaAdministration
+from oncelog_doors.log_client.kafka_groups import KafkaGroups
+from oncelog_doors.log_client.kafka_offsets import KafkaOffsets
 from oncelog_doors.log_client.kafka_producer import open_kafka_producer
 from oncelog_doors.log_client.log_reader import LogReader, open_at
 from oncelog_doors.log_client.rights import Rights
@@ -51,6 +53,8 @@ class KafkaCluster:
         """namespace: has the topic by whose leases producer ids are given."""
         self._cluster, self._rest = cluster, rest
         self.cluster_id = cluster_id
+        self.groups = KafkaGroups(cluster)
+        self.offsets = KafkaOffsets(cluster)
         self._leases = TopicName(namespace.tenant, namespace.namespace, _LEASES)
 
     @property

@@ -94,9 +94,76 @@ REQUESTS: dict[str, Message] = {
         F("include_cluster_authorized_operations", "bool", False, 8, 10, 32767, "", -1, 32767),
         F("include_topic_authorized_operations", "bool", False, 8, 32767, 32767, "", -1, 32767),
     )),
+    "OffsetCommit": M(8, 8, (
+        F("group_id", "string", False, 0, 32767, 32767, "", -1, 32767),
+        F("generation_id_or_member_epoch", "int32", False, 1, 32767, 32767, "-1", -1, 32767),
+        F("member_id", "string", False, 1, 32767, 32767, "", -1, 32767),
+        F("group_instance_id", "string", False, 7, 32767, 7, "null", -1, 32767),
+        F("retention_time_ms", "int64", False, 2, 4, 32767, "-1", -1, 32767),
+        F("topics", (
+            F("name", "string", False, 0, 9, 32767, "", -1, 32767),
+            F("partitions", (
+                F("partition_index", "int32", False, 0, 32767, 32767, "", -1, 32767),
+                F("committed_offset", "int64", False, 0, 32767, 32767, "", -1, 32767),
+                F("committed_leader_epoch", "int32", False, 6, 32767, 32767, "-1", -1, 32767),
+                F("commit_timestamp", "int64", False, 1, 1, 32767, "-1", -1, 32767),
+                F("committed_metadata", "string", False, 0, 32767, 0, "", -1, 32767),
+            ), True, 0, 32767, 32767, "", -1, 32767),
+        ), True, 0, 32767, 32767, "", -1, 32767),
+    )),
+    "OffsetFetch": M(9, 6, (
+        F("group_id", "string", False, 0, 7, 32767, "", -1, 32767),
+        F("topics", (
+            F("name", "string", False, 0, 7, 32767, "", -1, 32767),
+            F("partition_indexes", "int32", True, 0, 7, 32767, "", -1, 32767),
+        ), True, 0, 7, 2, "", -1, 32767),
+    )),
     "FindCoordinator": M(10, 3, (
         F("key", "string", False, 0, 3, 32767, "", -1, 32767),
         F("key_type", "int8", False, 1, 32767, 32767, "0", -1, 32767),
+    )),
+    "JoinGroup": M(11, 6, (
+        F("group_id", "string", False, 0, 32767, 32767, "", -1, 32767),
+        F("session_timeout_ms", "int32", False, 0, 32767, 32767, "", -1, 32767),
+        F("rebalance_timeout_ms", "int32", False, 1, 32767, 32767, "-1", -1, 32767),
+        F("member_id", "string", False, 0, 32767, 32767, "", -1, 32767),
+        F("group_instance_id", "string", False, 5, 32767, 5, "null", -1, 32767),
+        F("protocol_type", "string", False, 0, 32767, 32767, "", -1, 32767),
+        F("protocols", (
+            F("name", "string", False, 0, 32767, 32767, "", -1, 32767),
+            F("metadata", "bytes", False, 0, 32767, 32767, "", -1, 32767),
+        ), True, 0, 32767, 32767, "", -1, 32767),
+    )),
+    "Heartbeat": M(12, 4, (
+        F("group_id", "string", False, 0, 32767, 32767, "", -1, 32767),
+        F("generation_id", "int32", False, 0, 32767, 32767, "", -1, 32767),
+        F("member_id", "string", False, 0, 32767, 32767, "", -1, 32767),
+        F("group_instance_id", "string", False, 3, 32767, 3, "null", -1, 32767),
+    )),
+    "LeaveGroup": M(13, 4, (
+        F("group_id", "string", False, 0, 32767, 32767, "", -1, 32767),
+        F("member_id", "string", False, 0, 2, 32767, "", -1, 32767),
+        F("members", (
+            F("member_id", "string", False, 3, 32767, 32767, "", -1, 32767),
+            F("group_instance_id", "string", False, 3, 32767, 3, "null", -1, 32767),
+        ), True, 3, 32767, 32767, "", -1, 32767),
+    )),
+    "SyncGroup": M(14, 4, (
+        F("group_id", "string", False, 0, 32767, 32767, "", -1, 32767),
+        F("generation_id", "int32", False, 0, 32767, 32767, "", -1, 32767),
+        F("member_id", "string", False, 0, 32767, 32767, "", -1, 32767),
+        F("group_instance_id", "string", False, 3, 32767, 3, "null", -1, 32767),
+        F("assignments", (
+            F("member_id", "string", False, 0, 32767, 32767, "", -1, 32767),
+            F("assignment", "bytes", False, 0, 32767, 32767, "", -1, 32767),
+        ), True, 0, 32767, 32767, "", -1, 32767),
+    )),
+    "DescribeGroups": M(15, 5, (
+        F("groups", "string", True, 0, 32767, 32767, "", -1, 32767),
+        F("include_authorized_operations", "bool", False, 3, 32767, 32767, "", -1, 32767),
+    )),
+    "ListGroups": M(16, 3, (
+
     )),
     "SaslHandshake": M(17, 32767, (
         F("mechanism", "string", False, 0, 32767, 32767, "", -1, 32767),
@@ -209,6 +276,18 @@ REQUESTS: dict[str, Message] = {
             F("partition_indexes", "int32", True, 0, 32767, 32767, "", -1, 32767),
         ), True, 0, 32767, 32767, "", -1, 32767),
     )),
+    "DeleteGroups": M(42, 2, (
+        F("groups_names", "string", True, 0, 32767, 32767, "", -1, 32767),
+    )),
+    "OffsetDelete": M(47, 32767, (
+        F("group_id", "string", False, 0, 32767, 32767, "", -1, 32767),
+        F("topics", (
+            F("name", "string", False, 0, 32767, 32767, "", -1, 32767),
+            F("partitions", (
+                F("partition_index", "int32", False, 0, 32767, 32767, "", -1, 32767),
+            ), True, 0, 32767, 32767, "", -1, 32767),
+        ), True, 0, 32767, 32767, "", -1, 32767),
+    )),
 }
 RESPONSES: dict[str, Message] = {
     "Produce": M(0, 9, (
@@ -291,6 +370,30 @@ RESPONSES: dict[str, Message] = {
         ), True, 0, 32767, 32767, "", -1, 32767),
         F("cluster_authorized_operations", "int32", False, 8, 10, 32767, "-2147483648", -1, 32767),
     )),
+    "OffsetCommit": M(8, 8, (
+        F("throttle_time_ms", "int32", False, 3, 32767, 32767, "", -1, 32767),
+        F("topics", (
+            F("name", "string", False, 0, 9, 32767, "", -1, 32767),
+            F("partitions", (
+                F("partition_index", "int32", False, 0, 32767, 32767, "", -1, 32767),
+                F("error_code", "int16", False, 0, 32767, 32767, "", -1, 32767),
+            ), True, 0, 32767, 32767, "", -1, 32767),
+        ), True, 0, 32767, 32767, "", -1, 32767),
+    )),
+    "OffsetFetch": M(9, 6, (
+        F("throttle_time_ms", "int32", False, 3, 32767, 32767, "", -1, 32767),
+        F("topics", (
+            F("name", "string", False, 0, 7, 32767, "", -1, 32767),
+            F("partitions", (
+                F("partition_index", "int32", False, 0, 7, 32767, "", -1, 32767),
+                F("committed_offset", "int64", False, 0, 7, 32767, "", -1, 32767),
+                F("committed_leader_epoch", "int32", False, 5, 7, 32767, "-1", -1, 32767),
+                F("metadata", "string", False, 0, 7, 0, "", -1, 32767),
+                F("error_code", "int16", False, 0, 7, 32767, "", -1, 32767),
+            ), True, 0, 7, 32767, "", -1, 32767),
+        ), True, 0, 7, 32767, "", -1, 32767),
+        F("error_code", "int16", False, 2, 7, 32767, "0", -1, 32767),
+    )),
     "FindCoordinator": M(10, 3, (
         F("throttle_time_ms", "int32", False, 1, 32767, 32767, "", -1, 32767),
         F("error_code", "int16", False, 0, 3, 32767, "", -1, 32767),
@@ -298,6 +401,64 @@ RESPONSES: dict[str, Message] = {
         F("node_id", "int32", False, 0, 3, 32767, "", -1, 32767),
         F("host", "string", False, 0, 3, 32767, "", -1, 32767),
         F("port", "int32", False, 0, 3, 32767, "", -1, 32767),
+    )),
+    "JoinGroup": M(11, 6, (
+        F("throttle_time_ms", "int32", False, 2, 32767, 32767, "", -1, 32767),
+        F("error_code", "int16", False, 0, 32767, 32767, "", -1, 32767),
+        F("generation_id", "int32", False, 0, 32767, 32767, "-1", -1, 32767),
+        F("protocol_name", "string", False, 0, 32767, 7, "", -1, 32767),
+        F("leader", "string", False, 0, 32767, 32767, "", -1, 32767),
+        F("member_id", "string", False, 0, 32767, 32767, "", -1, 32767),
+        F("members", (
+            F("member_id", "string", False, 0, 32767, 32767, "", -1, 32767),
+            F("group_instance_id", "string", False, 5, 32767, 5, "null", -1, 32767),
+            F("metadata", "bytes", False, 0, 32767, 32767, "", -1, 32767),
+        ), True, 0, 32767, 32767, "", -1, 32767),
+    )),
+    "Heartbeat": M(12, 4, (
+        F("throttle_time_ms", "int32", False, 1, 32767, 32767, "", -1, 32767),
+        F("error_code", "int16", False, 0, 32767, 32767, "", -1, 32767),
+    )),
+    "LeaveGroup": M(13, 4, (
+        F("throttle_time_ms", "int32", False, 1, 32767, 32767, "", -1, 32767),
+        F("error_code", "int16", False, 0, 32767, 32767, "", -1, 32767),
+        F("members", (
+            F("member_id", "string", False, 3, 32767, 32767, "", -1, 32767),
+            F("group_instance_id", "string", False, 3, 32767, 3, "", -1, 32767),
+            F("error_code", "int16", False, 3, 32767, 32767, "", -1, 32767),
+        ), True, 3, 32767, 32767, "", -1, 32767),
+    )),
+    "SyncGroup": M(14, 4, (
+        F("throttle_time_ms", "int32", False, 1, 32767, 32767, "", -1, 32767),
+        F("error_code", "int16", False, 0, 32767, 32767, "", -1, 32767),
+        F("assignment", "bytes", False, 0, 32767, 32767, "", -1, 32767),
+    )),
+    "DescribeGroups": M(15, 5, (
+        F("throttle_time_ms", "int32", False, 1, 32767, 32767, "", -1, 32767),
+        F("groups", (
+            F("error_code", "int16", False, 0, 32767, 32767, "", -1, 32767),
+            F("group_id", "string", False, 0, 32767, 32767, "", -1, 32767),
+            F("group_state", "string", False, 0, 32767, 32767, "", -1, 32767),
+            F("protocol_type", "string", False, 0, 32767, 32767, "", -1, 32767),
+            F("protocol_data", "string", False, 0, 32767, 32767, "", -1, 32767),
+            F("members", (
+                F("member_id", "string", False, 0, 32767, 32767, "", -1, 32767),
+                F("group_instance_id", "string", False, 4, 32767, 4, "null", -1, 32767),
+                F("client_id", "string", False, 0, 32767, 32767, "", -1, 32767),
+                F("client_host", "string", False, 0, 32767, 32767, "", -1, 32767),
+                F("member_metadata", "bytes", False, 0, 32767, 32767, "", -1, 32767),
+                F("member_assignment", "bytes", False, 0, 32767, 32767, "", -1, 32767),
+            ), True, 0, 32767, 32767, "", -1, 32767),
+            F("authorized_operations", "int32", False, 3, 32767, 32767, "-2147483648", -1, 32767),
+        ), True, 0, 32767, 32767, "", -1, 32767),
+    )),
+    "ListGroups": M(16, 3, (
+        F("throttle_time_ms", "int32", False, 1, 32767, 32767, "", -1, 32767),
+        F("error_code", "int16", False, 0, 32767, 32767, "", -1, 32767),
+        F("groups", (
+            F("group_id", "string", False, 0, 32767, 32767, "", -1, 32767),
+            F("protocol_type", "string", False, 0, 32767, 32767, "", -1, 32767),
+        ), True, 0, 32767, 32767, "", -1, 32767),
     )),
     "SaslHandshake": M(17, 32767, (
         F("error_code", "int16", False, 0, 32767, 32767, "", -1, 32767),
@@ -460,6 +621,24 @@ RESPONSES: dict[str, Message] = {
                     F("coordinator_epoch", "int32", False, 0, 32767, 32767, "", -1, 32767),
                     F("current_txn_start_offset", "int64", False, 0, 32767, 32767, "-1", -1, 32767),
                 ), True, 0, 32767, 32767, "", -1, 32767),
+            ), True, 0, 32767, 32767, "", -1, 32767),
+        ), True, 0, 32767, 32767, "", -1, 32767),
+    )),
+    "DeleteGroups": M(42, 2, (
+        F("throttle_time_ms", "int32", False, 0, 32767, 32767, "", -1, 32767),
+        F("results", (
+            F("group_id", "string", False, 0, 32767, 32767, "", -1, 32767),
+            F("error_code", "int16", False, 0, 32767, 32767, "", -1, 32767),
+        ), True, 0, 32767, 32767, "", -1, 32767),
+    )),
+    "OffsetDelete": M(47, 32767, (
+        F("error_code", "int16", False, 0, 32767, 32767, "", -1, 32767),
+        F("throttle_time_ms", "int32", False, 0, 32767, 32767, "", -1, 32767),
+        F("topics", (
+            F("name", "string", False, 0, 32767, 32767, "", -1, 32767),
+            F("partitions", (
+                F("partition_index", "int32", False, 0, 32767, 32767, "", -1, 32767),
+                F("error_code", "int16", False, 0, 32767, 32767, "", -1, 32767),
             ), True, 0, 32767, 32767, "", -1, 32767),
         ), True, 0, 32767, 32767, "", -1, 32767),
     )),

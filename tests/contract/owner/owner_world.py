@@ -41,6 +41,7 @@ from oncelog.rpc.codecs import (
     consumer_codec,
     deduplication_codec,
     finding_codec,
+    group_codec,
     owner_codec,
     producer_codec,
     reader_codec,
@@ -69,6 +70,8 @@ from oncelog.topic_owner.streams.admin_service import AdminService
 from oncelog.topic_owner.streams.consume_service import ConsumeService
 from oncelog.topic_owner.streams.deduplication_service import DeduplicationService
 from oncelog.topic_owner.streams.finding_service import FindingService
+from oncelog.topic_owner.streams.group_offset_service import GroupOffsetService
+from oncelog.topic_owner.streams.group_service import GroupService
 from oncelog.topic_owner.streams.inspection_service import InspectionService
 from oncelog.topic_owner.streams.lease_service import LeaseService
 from oncelog.topic_owner.streams.producer_service import ProducerService
@@ -245,6 +248,7 @@ async def owner_world(
         server.client_stream(consumer_codec.CONSUME, consume)
         admin = AdminService(world.topics, ME, world.rates)
         server.client_unary(reader_codec.FIND_INDEX, admin.find_index)
+        GroupOffsetService(world.topics, lambda: world.level).serve(server)
         subscriptions = SubscriptionService(world.topics)
         server.unary(subscription_codec.DESCRIBE_SUBSCRIPTIONS, subscriptions.describe)
         server.unary(subscription_codec.CHANGE_SUBSCRIPTION, subscriptions.change)
@@ -270,6 +274,7 @@ async def owner_world(
         server.unary(owner_codec.RATES, world.rates.answer)
         server.client_unary(owner_codec.LAST_MESSAGE, admin.last_message)
         server.client_unary(owner_codec.PRODUCER_NAMES, admin.producer_names)
+        server.client_unary(group_codec.ASK_GROUP, GroupService(world.topics).ask)
         server.client_unary(owner_codec.LEASE_PRODUCER_ID, LeaseService(world.topics, world.publish.calls).lease)
         port = await server.start()
         stack.push_async_callback(lambda: server.stop(grace_ms=0))

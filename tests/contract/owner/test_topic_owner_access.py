@@ -14,10 +14,11 @@ from oncelog.core.formats.entry import SequenceMode
 from oncelog.core.formats.opening import GatewayClient
 from oncelog.core.ids import InstanceId
 from oncelog.core.ledger.member_selection import StorageNodesUpdated
-from oncelog.core.names import PROGRAM_PREFIXES, parse_namespace
+from oncelog.core.names import KAFKA_GROUPS, PROGRAM_PREFIXES, parse_namespace
 from oncelog.metadata_store.records.namespace_store import NamespaceStore
 from oncelog.metadata_store.records.policies import Policies
 from oncelog.rpc.channel import Channel
+from oncelog.rpc.codecs.group_codec import ASK_GROUP
 from oncelog.rpc.codecs.owner_codec import (
     LAST_MESSAGE,
     LEASE_PRODUCER_ID,
@@ -34,6 +35,7 @@ from oncelog.topic_owner.observe.topic_states import internal_stats
 from oncelog.topic_owner.shell.topic_runner import TopicRunner
 from oncelog.topic_owner.streams.authorization import LOADING_DEADLINE_MS
 from oncelog.wire.clients_pb2 import OnBehalfOf
+from oncelog.wire.groups_pb2 import GroupRequest, ListGroups
 from oncelog.wire.owner_pb2 import (
     LastMessageRequest,
     LeaseProducerIdAnswer,
@@ -299,3 +301,22 @@ async def test_pending_authorization_ends_with_its_stream(tmp_path: Path, goes: 
                     assert [frame async for frame in stream] == []
         await until(lambda: not world.publish.streams, DEADLINE_S, waiting_for="the end of the stream")
         await until(lambda: runner.progress.waiting_count == 0, DEADLINE_S, waiting_for="the end of the check")
+
+
+async def test_groups_are_of_roles_that_may_consume(tmp_path: Path) -> None:
+    """Doors ask so for their clients: the client's right counts, and only superusers may state one."""
+    async with owner_world(tmp_path, security=secured(tmp_path)) as (world, channel):
+        await grant(world, GRANTS)
+        runner = await world.serve(KAFKA_GROUPS)
+
+        async def listed(role: str, stated: str) -> None:
+            request = GroupRequest(
+                topic=runner.name, topic_id=runner.topic_id, list=ListGroups(), on_behalf_of=OnBehalfOf(role=stated)
+            )
+            async with channel_of(role, channel.address) as own:
+                await own.call(ASK_GROUP, request, timeout_ms=TIMEOUT_MS)
+
+        await listed("root", "auditor")
+        for role, stated in (("root", "importer"), ("root", "keeper"), ("importer", "auditor"), ("auditor", "auditor")):
+            with pytest.raises(PermissionDenied):
+                await listed(role, stated)

@@ -76,7 +76,7 @@ def test_each_kind_of_request_and_event_is_a_message() -> None:
 def test_a_row_has_the_fields_of_both_sides(value: type, differing: dict[str, Field]) -> None:
     """A field that one side gets, and its row does not have, would not be sent."""
     with pytest.raises(TypeError, match="the fields of"):
-        Layout(value, consumer_pb2.DetachConsumer, part=False, local=(), **differing)
+        Layout(value, consumer_pb2.DetachConsumer, part=False, local=(), given={}, **differing)
 
 
 def test_an_error_without_its_fields_is_an_error() -> None:

@@ -26,6 +26,7 @@ from oncelog.core.acks.changes import (
     EvictionReason,
     IndexRange,
     MessagesSkipped,
+    OffsetCommitted,
     PropertiesSet,
     Redelivered,
     Redelivery,
@@ -76,6 +77,7 @@ CHANGES: st.SearchStrategy[Change] = st.one_of(
     st.builds(Evicted, SUBSCRIPTIONS, EPOCHS, RANGES, st.sampled_from(EvictionReason)),
     st.builds(EffectsBound, SUBSCRIPTIONS, EPOCHS, GENERATIONS, IDS, TEXTS, NUMBERS, st.booleans()),
     st.builds(Rewound, SUBSCRIPTIONS, EPOCHS, GENERATIONS, RANGES),
+    st.builds(OffsetCommitted, SUBSCRIPTIONS, GENERATIONS, NUMBERS, TEXTS, NUMBERS),
 )
 ONE = SubscriptionNumber(1)
 EPOCH = SeekEpoch(2)
@@ -95,6 +97,7 @@ ONE_OF_EACH: tuple[Change, ...] = (
     Evicted(ONE, EPOCH, (IndexRange(1, 2),), EvictionReason.BACKLOG_QUOTA),
     EffectsBound(ONE, EPOCH, Generation(3), "cd" * 16, "invoices", 700, rebind=False),
     Rewound(ONE, SeekEpoch(3), Generation(3), (IndexRange(5, 5), IndexRange(7, 400))),
+    OffsetCommitted(ONE, Generation(3), 1000, "pläce", 1_700_000_000_000),
 )  # fmt: skip
 
 
@@ -165,12 +168,21 @@ def test_arbitrary_bytes_are_refused_or_read_exactly(data: bytes, at: int) -> No
 
 def test_another_format_and_an_empty_entry_are_corrupt() -> None:
     """A later version's changes must not be read as ours; no entry is written without a change."""
-    with pytest.raises(CorruptEntry, match="format 3"):
-        decode_changes(b"\x03" + encoded(*ONE_OF_EACH)[1:])
+    with pytest.raises(CorruptEntry, match="format 4"):
+        decode_changes(b"\x04" + encoded(*ONE_OF_EACH)[1:])
     with pytest.raises(CorruptEntry, match="no change"):
         decode_changes(b"\x01\x00")
     with pytest.raises(InvariantViolated):
         encode_changes([])
+
+
+def test_format_is_the_lowest_that_knows_the_changes() -> None:
+    """A program of before offsets reads every entry that has none, and refuses the others."""
+    bound, committed = ONE_OF_EACH[12], ONE_OF_EACH[14]
+    assert [encoded(ONE_OF_EACH[0], each)[0] for each in ONE_OF_EACH] == [1] * 12 + [2, 2, 3]
+    for form, change in ((1, bound), (1, committed), (2, committed), (3, bound)):
+        with pytest.raises(CorruptEntry, match=f"not those of format {form}"):
+            decode_changes(bytes([form]) + encoded(change)[1:])
 
 
 def test_counts_that_exceed_the_bytes_are_corrupt() -> None:

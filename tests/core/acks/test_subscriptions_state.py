@@ -3,7 +3,7 @@
 import pytest
 
 from oncelog.core.acks.ack_format import encode_change, encode_changes
-from oncelog.core.acks.ack_state import DeadLetterPosition, Ignored, SubscriptionsState
+from oncelog.core.acks.ack_state import CommittedOffset, DeadLetterPosition, Ignored, SubscriptionsState
 from oncelog.core.acks.changes import (
     Acked,
     AckedBelow,
@@ -11,10 +11,12 @@ from oncelog.core.acks.changes import (
     ConsumerActivated,
     DeadLettered,
     DeadLetterPublished,
+    EffectsBound,
     Evicted,
     EvictionReason,
     IndexRange,
     MessagesSkipped,
+    OffsetCommitted,
     PropertiesSet,
     Redelivered,
     Redelivery,
@@ -266,3 +268,62 @@ def test_given_up_ledger_gives_no_number_epoch_or_generation_twice() -> None:
     assert (one.generation, one.seek_epoch, one.active_consumer) == (1 + 2**16, 2**16, "")
     assert (one.dead_letters, one.dead_letter_next) == ({}, {})
     assert (chain.state.next_number, chain.state.given_up) == (2 + 2**16, 1)
+
+
+# --- offsets of groups ------------------------------------------------------------------------------------------------
+
+
+def committed(offset: int, generation: int = 1, metadata: str = "") -> OffsetCommitted:
+    return OffsetCommitted(ONE, Generation(generation), offset, metadata, 70)
+
+
+def test_commit_moves_the_position_forward() -> None:
+    """What was acknowledged above it stays so, and nothing below it is delivered again; deliveries stay valid."""
+    chain = Chain(created(), Acked(ONE, FIRST, single(1, 4, 7)), Redelivered(ONE, FIRST, (Redelivery(2, 4, 99),)))
+    assert chain.fold(committed(4, metadata="m")) == [None]
+    one = chain.state.subscriptions[ONE]
+    assert chain.acked() == [0, 1, 2, 3, 4, 7]
+    assert (one.seek_epoch, one.redeliveries, one.generation) == (0, {}, 1)
+    assert one.committed == CommittedOffset(5, "m", 70)
+    chain.fold(committed(5, metadata="n"))
+    assert (chain.acked(), one.seek_epoch, one.committed) == ([0, 1, 2, 3, 4, 7], 0, CommittedOffset(5, "n", 70))
+
+
+def test_commit_below_the_position_begins_again_there() -> None:
+    """As a seek: no acknowledgement of before counts, and late ones have no effect."""
+    chain = Chain(created(), Acked(ONE, FIRST, single(0, 1, 2, 3, 7)), Redelivered(ONE, FIRST, (Redelivery(5, 4, 99),)))
+    assert chain.fold(committed(1), Acked(ONE, FIRST, single(2))) == [None, Ignored.STALE_SEEK_EPOCH]
+    one = chain.state.subscriptions[ONE]
+    assert (chain.acked(), one.seek_epoch, one.redeliveries, one.committed) == ([0], 1, {}, CommittedOffset(1, "", 70))
+    chain.fold(committed(0))
+    assert (chain.acked(), one.seek_epoch) == ([], 2)
+
+
+@pytest.mark.hazard("former-member-commits")
+def test_commit_of_an_older_generation_is_void() -> None:
+    """Whether a commit or an activation has raised it. The newest commit stands, with its metadata."""
+    chain = Chain(created(), committed(5, 3, "of 3"), ConsumerActivated(ONE, "worker", Generation(4)))
+    one = chain.state.subscriptions[ONE]
+    assert chain.fold(committed(2, 3), committed(9, 3), committed(0, 0)) == [Ignored.FENCED_GENERATION] * 3
+    assert (one.mark_delete, one.generation, one.active_consumer) == (5, 4, "worker")
+    assert one.committed == CommittedOffset(5, "of 3", 70)
+    assert chain.fold(committed(6, 4), committed(7, 6), committed(8, 5)) == [None, None, Ignored.FENCED_GENERATION]
+    assert (one.mark_delete, one.generation, one.active_consumer) == (7, 6, "")
+
+
+def test_commit_is_no_acknowledgement_of_a_consumer() -> None:
+    """A store of effects that lacks the messages has lost nothing, and dead letters stay."""
+    chain = Chain(created(), DeadLettered(ONE, 1, TOPIC, 0))
+    one = chain.state.subscriptions[ONE]
+    chain.fold(EffectsBound(ONE, FIRST, Generation(0), "5a" * 16, "invoices", 0, rebind=False), committed(4))
+    assert one.binding is not None
+    assert (one.binding.consumed.ranges(), one.first_needed, one.mark_delete) == ([], 1, 4)
+
+
+def test_given_up_ledger_keeps_the_commit_and_raises_its_fence() -> None:
+    """Members of before may have been told of commits that are gone."""
+    chain = Chain(created(), committed(5, 1, "m"))
+    chain.state.gave_up()
+    one = chain.state.subscriptions[ONE]
+    assert chain.fold(committed(6, 2)) == [Ignored.FENCED_GENERATION]
+    assert (one.mark_delete, one.committed) == (5, CommittedOffset(5, "m", 70))

@@ -48,6 +48,11 @@ from oncelog.core.delivery.events import (
     Subscribed,
     SubscriptionSought,
 )
+from oncelog.core.delivery.group_offsets.events import (
+    GenerationRaiseRequested,
+    OffsetAsked,
+    OffsetCommitRequested,
+)
 from oncelog.core.delivery.limits import NO_LIMITS
 from oncelog.core.delivery.store_binding.events import (
     AnswerEffects,
@@ -149,6 +154,28 @@ class StoryWorld(World):
     def do_seek(self, index: str, **given: Any) -> None:
         self.seek(int(index), **given)
 
+    def do_commit(
+        self,
+        offset: str,
+        generation: int | None = None,
+        metadata: str = "",
+        subscription: str = "s",
+        written: bool = True,
+    ) -> None:
+        """A group goes on at this offset; without a generation: of no member."""
+        of = None if generation is None else Generation(generation)
+        self.post(OffsetCommitRequested(1, subscription, int(offset), of, metadata))
+        self._write_if(written)
+
+    def do_raise(self, generation: str, create: str = "", subscription: str = "s", written: bool = True) -> None:
+        """A coordinator raises the generation."""
+        self.post(GenerationRaiseRequested(1, subscription, Generation(int(generation)), bool(create)))
+        self._write_if(written)
+
+    def do_ask_offset(self, subscription: str = "s") -> None:
+        """A group asks for its offset."""
+        self.post(OffsetAsked(1, subscription))
+
     def do_skip(self, count: str = "", below: int | None = None, written: bool = True) -> None:
         """An administrator skips so many messages, or all below an index."""
         self.post(SkipRequested(1, self.number, int(count) if count else None, below))
@@ -162,8 +189,9 @@ class StoryWorld(World):
         """An administrator creates a subscription that begins at this index."""
         self.post(CreateRequested(1, subscription, int(first_index)))
 
-    def do_delete(self, force: str = "", written: bool = True) -> None:
-        self.post(DeleteRequested(1, "s", bool(force)))
+    def do_delete(self, force: str = "", generation: int | None = None, written: bool = True) -> None:
+        of = None if generation is None else Generation(generation)
+        self.post(DeleteRequested(1, "s", bool(force), of))
         self._write_if(written)
 
     def do_evict(self, indexes: str, reason: str) -> None:
@@ -256,9 +284,12 @@ class StoryWorld(World):
 
     def do_state(self) -> None:
         """Say what is durable: acknowledged messages, and those whose deliveries are counted."""
-        counted = self.state.subscriptions[self.number].redeliveries
-        for what, indexes in (("acknowledged", self.acked()), ("counted", sorted(counted))):
+        state = self.state.subscriptions[self.number]
+        for what, indexes in (("acknowledged", self.acked()), ("counted", sorted(state.redeliveries))):
             self.happened.append(("state", f"{what} {_words([(index, 1) for index in indexes]) or 'nothing'}"))
+        if state.committed is not None:
+            position, metadata, time_ms = state.committed
+            self.happened.append(("state", f"committed {position} at {time_ms} ms {metadata}".rstrip()))
 
     def do_withheld(self) -> None:
         """Say why new messages are withheld."""
@@ -310,8 +341,9 @@ class StoryWorld(World):
                 return self.names[consumer], f"ended, {type(error).__name__}"
             case AnswerSeek(_, result):
                 return "seek", "done" if isinstance(result, int) else f"not done, {type(result).__name__}"
-            case AnswerAdmin(_, error):
-                return "request", f"not done, {type(error).__name__}" if error else "done"
+            case AnswerAdmin(_, error, generation):
+                done = f"done, generation {generation}" if generation else "done"
+                return "request", f"not done, {type(error).__name__}" if error else done
             case MessagesEvicted(reason, count):
                 return "evicted", f"{count} by {reason.name}"
             case ResolveDeadLetterTopic(_, topic):

@@ -1,13 +1,14 @@
 """Subscriptions in snapshots: bases, deltas, tombstones, their size, and damaged bytes."""
 
 import random
+import struct
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from oncelog.core.acks.ack_set import AckSet
-from oncelog.core.acks.ack_state import SubscriptionsState
+from oncelog.core.acks.ack_state import CommittedOffset, SubscriptionsState
 from oncelog.core.acks.changes import (
     Acked,
     AckedBelow,
@@ -16,6 +17,7 @@ from oncelog.core.acks.changes import (
     DeadLettered,
     DeadLetterPublished,
     IndexRange,
+    OffsetCommitted,
     PropertiesSet,
     Redelivered,
     Redelivery,
@@ -106,6 +108,7 @@ def some() -> Snapshots:
         DeadLettered(ONE, 12, TOPIC, 0),
         DeadLettered(ONE, 11, TOPIC, 1),
         Acked(TWO, FIRST, single(*range(1, 20_000, 2))),
+        OffsetCommitted(TWO, Generation(2), 3, "pläce", 1_700_000_000_000),
     )
 
 
@@ -129,6 +132,33 @@ def test_delta_holds_what_changed() -> None:
     snapshots.take()
     assert snapshots.restored().subscriptions[ONE].mark_delete == 65_600
     assert len(snapshots.take()[0]) < 30
+
+
+def test_format_is_the_lowest_that_knows_the_records() -> None:
+    """A program of before offsets reads snapshots of topics to which no group has committed, and refuses the others."""
+    snapshots = Snapshots(created())
+
+    def form() -> int:
+        return snapshots.take()[0][struct.calcsize("<qII") + 1]
+
+    assert form() == 1
+    snapshots.fold(Sought(ONE, SeekEpoch(1), 0, redo=True))
+    assert form() == 2
+    snapshots.fold(OffsetCommitted(ONE, Generation(1), 0, "", 0))
+    assert form() == 3
+
+
+def test_delta_has_the_newest_commit() -> None:
+    """Forward and backward, and a seek of an operator keeps what the group has said."""
+    snapshots = some()
+    snapshots.take(base=True)
+    for offset, metadata in ((70_000, "a"), (4, "b"), (4, "")):
+        snapshots.fold(OffsetCommitted(ONE, Generation(3), offset, metadata, 7))
+        snapshots.take()
+        assert snapshots.restored().subscriptions[ONE].committed == CommittedOffset(offset, metadata, 7)
+    snapshots.fold(Sought(ONE, SeekEpoch(3), 9, redo=False))
+    snapshots.take()
+    assert snapshots.restored().subscriptions[ONE].committed == CommittedOffset(4, "", 7)
 
 
 @pytest.mark.hazard("late-ack-after-seek")

@@ -79,11 +79,9 @@ def _read_with_confluent(servers: str, topic: str, count: int) -> list[Read]:
         while len(found) < count:
             message: Any = consumer.poll(DEADLINE_S)
             assert message is not None, f"{len(found)} of {count} messages came"
-            if message.error() is None:
-                headers = tuple(message.headers() or ())
-                found.append(Read(message.offset(), Message(message.value(), message.key(), headers)))
-            else:
-                assert "consumer groups are not offered" in str(message.error())
+            assert message.error() is None, message.error()
+            headers = tuple(message.headers() or ())
+            found.append(Read(message.offset(), Message(message.value(), message.key(), headers)))
     finally:
         consumer.close()
     return found

@@ -38,6 +38,8 @@ from oncelog_doors.kafka.ports import (
     StoredPlace,
 )
 from tests.doors.kafka.fake_administration import FakeAdministration
+from tests.doors.kafka.fake_groups import FakeGroups
+from tests.doors.kafka.fake_offsets import FakeOffsets
 
 
 class Entry(NamedTuple):
@@ -200,6 +202,8 @@ class FakeCluster:
         #: {token: how long it is valid}; others are for ever
         self.ends_in_ms: dict[str, int] = {}
         self.token_error: OncelogError | None = None
+        self.groups = FakeGroups()
+        self.offsets = FakeOffsets(self)
         self.logs: dict[TopicName, FakeLog] = {}
         self.partition_counts: dict[str, int] = {"public/default/orders": 0}
         self.list_error: OncelogError | None = None

@@ -9,7 +9,15 @@ _MODULES = {
     "Fetch": "consumer.fetch",
     "ListOffsets": "consumer.offsets",
     "Metadata": "metadata.metadata",
+    "OffsetCommit": "consumer.group",
+    "OffsetFetch": "consumer.group",
     "FindCoordinator": "metadata.find_coordinator",
+    "JoinGroup": "consumer.group",
+    "Heartbeat": "consumer.group",
+    "LeaveGroup": "consumer.group",
+    "SyncGroup": "consumer.group",
+    "DescribeGroups": "admin.groups",
+    "ListGroups": "admin.groups",
     "SaslHandshake": "sasl",
     "ApiVersions": "metadata.api_versions",
     "CreateTopics": "admin.topics",
@@ -24,11 +32,13 @@ _MODULES = {
     "CreatePartitions": "admin.topics",
     "IncrementalAlterConfigs": "admin.configs",
     "DescribeProducers": "admin.transactions",
+    "DeleteGroups": "admin.groups",
+    "OffsetDelete": "consumer.group",
 }
 
 
 #: Fields that kafka-python reads into objects of its own; that they are read and written is compared as bytes.
-_SPECIAL = frozenset(("topic_authorized_operations", "cluster_authorized_operations"))
+_SPECIAL = frozenset(("authorized_operations", "topic_authorized_operations", "cluster_authorized_operations"))
 
 
 def class_of(kind: str, api: str) -> Any:

@@ -1,7 +1,8 @@
 """Random changes of subscriptions, appended to the ack log of each topic by every owner that believes to serve it.
 
 The changes need no consumers. So the ack log, the takeover of both chains and the snapshots are driven by all faults
-without the rules of delivery. Chance comes from a generator of its own.
+without the rules of delivery. Chance comes from a generator of its own. From GROUP_SEEDS on, groups commit offsets,
+too.
 """
 
 import random
@@ -15,6 +16,7 @@ from oncelog.core.acks.changes import (
     Change,
     ConsumerActivated,
     IndexRange,
+    OffsetCommitted,
     PropertiesSet,
     Redelivered,
     Redelivery,
@@ -37,6 +39,8 @@ if TYPE_CHECKING:
 PAUSE_TICKS = (2, 60)
 #: subscriptions of a topic, the deleted ones included
 SUBSCRIPTIONS_MAX = 12
+#: In the runs from this seed on, groups commit offsets, too.
+GROUP_SEEDS = 1_900_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,6 +116,7 @@ class AckWorkload:
         self._owners = owners
         self._rng = random.Random(f"{world.seed}/acks/{topic_id}")
         self._stopped = False
+        self._any_groups = GROUP_SEEDS <= world.seed < GROUP_SEEDS + 100_000
         #: subscriptions, generations and changes so far
         self._subscriptions = 0
         self._generations = 0
@@ -133,12 +138,28 @@ class AckWorkload:
         for owner in self._owners.values():
             shell = owner.topics.get(self.topic_id)
             if shell is not None and owner.alive and shell.core.serving is not None:
+                self._look(shell.core.serving)
                 event = AppendChanges(tuple(self._draw() for _ in range(self._rng.choice((1, 1, 2, 5)))))
                 owner.post(1, "appends changes", lambda s=shell, e=event: s.handle(e))  # type: ignore[misc]
         self.start()
 
     def recorder(self) -> Recorder:
         return Recorder(self.world, self.history)
+
+    def _look(self, serving: Serving) -> None:
+        """A commit may step back, which only the fold knows."""
+        if self._any_groups:
+            known = serving.acks.state.subscriptions.values()
+            self._epochs |= {each.number: max(each.seek_epoch, self._epochs.get(each.number, 0)) for each in known}
+
+    def _commit(self, number: SubscriptionNumber) -> OffsetCommitted:
+        """Of the newest generation, of a later one, or of an earlier one, which must not count."""
+        rng = self._rng
+        if rng.random() < 0.2:
+            self._generations += 1
+        generation = Generation(max(0, self._generations - rng.choice((0, 0, 0, 1, 2))))
+        self.world.count("offset committed")
+        return OffsetCommitted(number, generation, rng.randint(0, 400), str(self._changes), self._changes)
 
     def _draw(self) -> Change:
         rng = self._rng
@@ -152,6 +173,8 @@ class AckWorkload:
         number = SubscriptionNumber(rng.randint(1, self._subscriptions))
         epoch = SeekEpoch(self._epochs.get(number, 0))
         first = rng.randint(0, 400)
+        if self._any_groups and rng.random() < 0.4:
+            return self._commit(number)
         kind = rng.random()
         if kind < 0.5:
             ranges = (IndexRange(first, first + rng.randint(0, 20)), IndexRange(1000 + self._changes, 2000))

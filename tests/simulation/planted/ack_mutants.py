@@ -3,12 +3,14 @@
 from typing import Any
 
 from oncelog.core.acks.ack_log import AckLog
+from oncelog.core.acks.ack_state import Ignored, SubscriptionState
+from oncelog.core.acks.changes import OffsetCommitted
 from oncelog.core.chain.next_ledger import LedgerPurpose
-from oncelog.core.ids import EntryId, LedgerId, Position
+from oncelog.core.ids import EntryId, Generation, LedgerId, Position
 from oncelog.core.node.node import StorageNode
 from oncelog.core.snapshots.snapshot_writer import SnapshotWriter
 
-_fence, _write = StorageNode._fence, AckLog._write
+_fence, _write, _committed = StorageNode._fence, AckLog._write, SubscriptionState.offset_committed
 
 
 def _fence_only_the_log(node: StorageNode, ledger: Any, step: Any) -> None:
@@ -32,6 +34,12 @@ def _bound_of_the_layer_in_flight(cursor: SnapshotWriter) -> Position | None:
     return None if writer is None else Position(LedgerId(writer.ledger_id), EntryId(0))
 
 
+def _committed_by_any_generation(state: SubscriptionState, change: OffsetCommitted) -> Ignored | None:
+    """A member that was replaced commits after its successor."""
+    newest = Generation(max(change.generation, state.generation))
+    return _committed(state, change._replace(generation=newest))
+
+
 #: (name, hazard, first seed, swaps)
 ACK_MUTANTS: tuple[tuple[str, str, int, tuple[tuple[Any, str, Any], ...]], ...] = (
     ("ack log not fenced", "deposed-owner-acks", 1_000_000, ((StorageNode, "_fence", _fence_only_the_log),)),
@@ -40,5 +48,9 @@ ACK_MUTANTS: tuple[tuple[str, str, int, tuple[tuple[Any, str, Any], ...]], ...] 
     _settled_when_written),)), (
         "ack log trimmed by the layer in flight", "failed-ack-write", 1_000_000,
         ((SnapshotWriter, "ack_trim_bound", _bound_of_the_layer_in_flight),),
+    ),
+    (
+        "an older generation commits", "former-member-commits", 1_900_000,
+        ((SubscriptionState, "offset_committed", _committed_by_any_generation),),
     ),
 )  # fmt: skip

@@ -12,7 +12,7 @@ from oncelog.client.network.outages import Outages
 from oncelog.client.network.publish_stream import PublishStream
 from oncelog.client.network.storage_reads import NodeConnections
 from oncelog.client.values.process import not_to_be_sent, used_after_fork, used_in_another_loop
-from oncelog.core.errors import ClientClosed, ClientForked
+from oncelog.core.errors import ClientClosed, ClientForked, ServiceUnavailable
 from oncelog.core.formats.chunks import CHUNKED_BYTES_DEFAULT
 from oncelog.core.ids import OwnerEpoch
 from oncelog.core.names import TopicName
@@ -37,6 +37,7 @@ class OwnerAnswer(Protocol):
 
 
 RequestT = TypeVar("RequestT")
+AnswerT = TypeVar("AnswerT")
 OwnerAnswerT = TypeVar("OwnerAnswerT", bound=OwnerAnswer)
 StreamT = TypeVar("StreamT", PublishStream, ConsumeStream)
 
@@ -114,6 +115,25 @@ class Network:
             answer = await channel.call(method, request, timeout_ms=OWNER_CALL_TIMEOUT_MS)
         self.epochs.believe(route.topic_id, OwnerEpoch(answer.owner_epoch))
         return answer
+
+    async def ask_kept(
+        self,
+        route: Route,
+        method: UnaryMethod[RequestT, Any, Any, AnswerT],
+        request: RequestT,
+        *,
+        timeout_ms: int = OWNER_CALL_TIMEOUT_MS,
+    ) -> AnswerT:
+        """One call of the route's owner by a connection that is kept for such calls: they come often. The caller looks
+        at the epoch of the answer. Raises the error of the call."""
+        self.check_open()
+        key = route.owner if route.proxied else route.address
+        channel = self._channels.shared(route.address, key=key, metadata=route.metadata, origin=route.origin)
+        try:
+            return await channel.call(method, request, timeout_ms=timeout_ms)
+        except ServiceUnavailable:
+            await self._channels.drop(channel)
+            raise
 
     def publish_stream(self, route: Route) -> PublishStream:
         """The open publish stream to an owner; it is opened when there is none."""

@@ -17,11 +17,12 @@ Layout: format, count of changes, then each change: its tag (one byte) and its f
     12 Evicted              number, seek epoch, ranges, reason
     13 EffectsBound         number, seek epoch, generation, UUID of the store, effect, forgotten below, rebind
     14 Rewound              number, seek epoch, generation, ranges
+    15 OffsetCommitted      number, generation, offset, metadata, time ms
 
 ranges: bytes, then the gap before each range (of the first one: its first index) and its length minus one.
 
 A reader refuses what it does not know, because a change that is left out may be an acknowledgement. So the format
-number changes when a tag or a field does: it is 2 in an entry with one of the tags from 13 on, otherwise 1.
+number changes when a tag or a field does: it is 3 in an entry with tag 15, 2 in one with tag 13 or 14, otherwise 1.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -39,6 +40,7 @@ from oncelog.core.acks.changes import (
     EvictionReason,
     IndexRange,
     MessagesSkipped,
+    OffsetCommitted,
     PropertiesSet,
     Redelivered,
     Redelivery,
@@ -55,8 +57,10 @@ from oncelog.core.ids import Generation, SeekEpoch, SubscriptionNumber, TopicId
 
 FORMAT = 1
 FORMAT_WITH_EFFECTS = 2
-#: The lowest tag of format 2.
+FORMAT_WITH_OFFSETS = 3
+#: The lowest tags of formats 2 and 3.
 _FIRST_OF_EFFECTS = 13
+_FIRST_OF_OFFSETS = 15
 #: The body of one entry. Far below the limit of an entry, so that one change never delays the next ones for long.
 ACK_ENTRY_BYTES_MAX = 1024 * 1024
 #: Format, and the count of changes.
@@ -79,8 +83,8 @@ def decode_changes(body: Buffer) -> tuple[Change, ...]:
     """Raises CorruptEntry unless the body is one that `encode_changes` gives."""
     reader = FieldReader(body)
     form = reader.number()
-    if form not in (FORMAT, FORMAT_WITH_EFFECTS):
-        raise CorruptEntry(f"ack state of format {form}; this version reads formats 1 and {FORMAT_WITH_EFFECTS}")
+    if form not in (FORMAT, FORMAT_WITH_EFFECTS, FORMAT_WITH_OFFSETS):
+        raise CorruptEntry(f"ack state of format {form}; this version reads formats 1 to {FORMAT_WITH_OFFSETS}")
     count = reader.count(bytes_min=2)
     if count == 0:
         raise CorruptEntry("an entry of the ack log has no change")
@@ -92,7 +96,10 @@ def decode_changes(body: Buffer) -> tuple[Change, ...]:
 
 
 def _format_of(tags: Iterable[int]) -> int:
-    return FORMAT_WITH_EFFECTS if max(tags) >= _FIRST_OF_EFFECTS else FORMAT
+    highest = max(tags)
+    if highest >= _FIRST_OF_OFFSETS:
+        return FORMAT_WITH_OFFSETS
+    return FORMAT_WITH_EFFECTS if highest >= _FIRST_OF_EFFECTS else FORMAT
 
 
 def split_change(change: Change, bytes_max: int = ACK_CHANGE_BYTES_MAX) -> list[bytes]:
@@ -172,6 +179,11 @@ def encode_change(change: Change) -> bytes:
             writer.number(change.seek_epoch)
             writer.number(change.generation)
             writer.numbers(_gaps(change.ranges))
+        case OffsetCommitted():
+            writer.number(change.generation)
+            writer.number(change.offset)
+            writer.text(change.metadata)
+            writer.number(change.time_ms)
     return bytes(writer.data)
 
 
@@ -269,6 +281,7 @@ _CHANGES: dict[int, tuple[type[Change], tuple[_Field, ...]]] = {
     12: (Evicted, (_read_epoch, read_ranges, _read_reason)),
     13: (EffectsBound, (_read_epoch, _read_generation, FieldReader.id, _TEXT, _NUMBER, _read_flag)),
     14: (Rewound, (_read_epoch, _read_generation, read_ranges)),
+    15: (OffsetCommitted, (_read_generation, _NUMBER, _TEXT, _NUMBER)),
 }
 _TAGS: dict[type[Change], int] = {change: tag for tag, (change, _) in _CHANGES.items()}
 

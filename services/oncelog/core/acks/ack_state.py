@@ -14,6 +14,8 @@ Rules
   dead-letter-number-lost).
 - The effects of a bound subscription are in one store, under one name. `consumed` says of which messages; a redo begins
   it anew, and a rewind takes out what the store has lost.
+- The offset that a group commits is the position of its subscription: there is no second one. Below the position it
+  is a seek of this fold, which alone knows what is in front of it (hazard former-member-commits).
 - Only this state moves what is trimmed, paused and reported; acknowledgements in flight are elsewhere (hazard
   failed-ack-write).
 - Law: snapshot(P) + replay(P..end) == fold(whole chain).
@@ -40,6 +42,7 @@ from oncelog.core.acks.changes import (
     Evicted,
     IndexRange,
     MessagesSkipped,
+    OffsetCommitted,
     PropertiesSet,
     Redelivered,
     Redelivery,
@@ -85,6 +88,15 @@ class DeadLetterPosition(NamedTuple):
     sequence: int
 
 
+class CommittedOffset(NamedTuple):
+    """The newest commit of a group. position: of the subscription behind it. If the position is another one by now,
+    something else has moved it, and the metadata is not about it."""
+
+    position: int
+    metadata: str
+    time_ms: int
+
+
 @dataclass(slots=True)
 class EffectsBinding:
     """Where the effects of a subscription go. store_id: 32 hexadecimal digits. effect: their name in the store."""
@@ -124,6 +136,8 @@ class SubscriptionState:
     redo_index: int = 0
     #: None: it has no effects that the log knows of
     binding: EffectsBinding | None = None
+    #: None: no group has committed an offset
+    committed: CommittedOffset | None = None
 
     @property
     def mark_delete(self) -> int:
@@ -181,10 +195,25 @@ class SubscriptionState:
             if not self.acks.contains(message.index):
                 self.redeliveries[message.index] = message
 
-    def sought(self, change: Sought) -> None:
-        self.acks = AckSet(change.mark_delete)
+    def _begin_again(self, index: int, seek_epoch: SeekEpoch) -> None:
+        self.acks = AckSet(index)
         self.redeliveries = {}
-        self.seek_epoch = change.seek_epoch
+        self.seek_epoch = seek_epoch
+
+    def offset_committed(self, change: OffsetCommitted) -> Ignored | None:
+        if change.generation < self.generation:
+            return Ignored.FENCED_GENERATION
+        if change.generation > self.generation:
+            self.generation, self.active_consumer = change.generation, ""
+        if change.offset < self.mark_delete:
+            self._begin_again(change.offset, SeekEpoch(self.seek_epoch + 1))
+        elif change.offset:
+            self.acked([IndexRange(0, change.offset - 1)])
+        self.committed = CommittedOffset(self.mark_delete, change.metadata, change.time_ms)
+        return None
+
+    def sought(self, change: Sought) -> None:
+        self._begin_again(change.mark_delete, change.seek_epoch)
         if change.redo:
             self.redo_epoch, self.redo_index = change.seek_epoch, change.mark_delete
             if self.binding is not None:
@@ -396,6 +425,8 @@ class SubscriptionsState:
                 if change.generation != subscription.generation:
                     return Ignored.FENCED_GENERATION
                 return subscription.bound(change)
+            case OffsetCommitted():
+                return subscription.offset_committed(change)
             case Acked() | AckedBelow() | Redelivered() | MessagesSkipped() | Evicted():
                 if change.seek_epoch != stale:
                     return Ignored.STALE_SEEK_EPOCH

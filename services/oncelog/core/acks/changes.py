@@ -167,7 +167,21 @@ class Evicted(NamedTuple):
     reason: EvictionReason
 
 
+class OffsetCommitted(NamedTuple):
+    """A group of a gateway's clients goes on at `offset`: everything below it is acknowledged. If that is below the
+    position, the subscription begins again there, at the next seek_epoch. Void at a generation below the newest one; a
+    higher one is the newest from here on. metadata: what the client keeps beside the offset. time_ms: when, by the
+    owner's clock."""
+
+    number: SubscriptionNumber
+    generation: Generation
+    offset: int
+    metadata: str
+    time_ms: int
+
+
 Change = (
     SubscriptionCreated | SubscriptionDeleted | ConsumerActivated | Acked | AckedBelow | Redelivered | DeadLettered
     | DeadLetterPublished | Sought | PropertiesSet | MessagesSkipped | Evicted | EffectsBound | Rewound
+    | OffsetCommitted
 )  # fmt: skip

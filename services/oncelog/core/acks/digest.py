@@ -22,6 +22,8 @@ def state_digest(state: SubscriptionState) -> str:
     sets = [state.acks]
     if state.binding is not None or state.redo_epoch:
         digest.update(repr((state.redo_index, state.binding)).encode())
+    if state.committed is not None:
+        digest.update(repr(tuple(state.committed)).encode())
     if state.binding is not None:
         sets.append(state.binding.consumed.set)
     for acks in sets:

@@ -5,9 +5,9 @@ activation-not-durable).
                                                                        and the former one
                                                                     -> dropped: chosen again
 
-A generation is told when it is durable, and is one above the durable one. A grant waits for nobody: neither for the
-former holder's word nor for its acknowledgements. After a takeover the holder resumes with its generation as it is; for
-up to a second no other one is granted.
+A generation is told when it is durable, and is one above the durable one and those that a group has in flight. A grant
+waits neither for the former holder's word nor for its acknowledgements. After a takeover the holder resumes with its
+generation as it is; for up to a second no other one is granted.
 """
 
 from collections.abc import Callable
@@ -45,6 +45,7 @@ class Activation:
         return (
             resume is not None and state.generation > 0 and resume.generation == state.generation
             and opening.consumer_name == state.active_consumer and self.active is None and self.granting is None
+            and not self._context.raising
         )  # fmt: skip
 
     def resume(self, consumer: ConnectedConsumer) -> None:
@@ -65,7 +66,7 @@ class Activation:
         if best is None or best is self.active:
             return
         state = self._context.state
-        generation = Generation(state.generation + 1)
+        generation = Generation(max(state.generation, self._context.raising) + 1)
         self.granting = ActivationToken(best, generation)
         self._context.append(ConsumerActivated(state.number, best.name, generation), self.granting)
 

@@ -9,7 +9,7 @@ from oncelog.core.delivery.consumers import ConnectedConsumer, Consumers
 from oncelog.core.delivery.deliverable import Deliverable
 from oncelog.core.delivery.events import SubscriptionStep
 from oncelog.core.errors import DeadlineExceeded, NotOwner, StaleSeekEpoch, TooManyRequests
-from oncelog.core.ids import SeekEpoch
+from oncelog.core.ids import Generation, SeekEpoch
 
 #: How far the time of time-outs goes on between two looks at it, which are a quarter of a second apart.
 _RUN_MS_MAX = 1_000
@@ -33,6 +33,8 @@ class Context:
     closing: bool = False
     #: an administrator's change of the store of effects is being written: no consumer attaches
     rebinding: bool = False
+    #: the highest generation that a group's change in flight gives the subscription; 0: none is in flight
+    raising: Generation = Generation(0)
     _running_ms: int = 0
     _looked_at_ms: int = 0
 

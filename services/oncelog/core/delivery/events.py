@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from oncelog.core.acks.changes import EvictionReason, IndexRange, SubscriptionType
+from oncelog.core.delivery.group_offsets.events import GroupRequest
 from oncelog.core.delivery.store_binding.events import AnswerEffects, EffectsRequest, RebindRequested
 from oncelog.core.errors import OncelogError
 from oncelog.core.formats.batch import Buffer
@@ -209,11 +210,13 @@ class SkipRequested:
 
 @dataclass(frozen=True, slots=True)
 class DeleteRequested:
-    """Delete a subscription. force: even if consumers are connected; they get SubscriptionGone."""
+    """Delete a subscription. force: even if consumers are connected; they get SubscriptionGone. generation: of a group
+    that goes: ConsumerFenced if the subscription has a higher one; None: whatever it has."""
 
     call: int
     subscription: str
     force: bool = False
+    generation: Generation | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -407,10 +410,12 @@ class AnswerSeek:
 
 @dataclass(frozen=True, slots=True)
 class AnswerAdmin:
-    """The answer to an administrator's request with this call. error None: it is durable."""
+    """The answer to the request of an administrator or a group with this call. error None: it is durable. generation:
+    that the subscription of a group has, 0: there is no such subscription."""
 
     call: int
     error: OncelogError | None = None
+    generation: Generation = Generation(0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -456,7 +461,7 @@ class EndConsumer:
 #: Of an existing subscription.
 ChangeRequest = SeekRequested | PropertiesRequested | SkipRequested | DeleteRequested | RebindRequested
 #: Answered by AnswerAdmin, a seek by AnswerSeek.
-AdminRequest = CreateRequested | ChangeRequest
+AdminRequest = CreateRequested | ChangeRequest | GroupRequest
 OfOneConsumer = (
     ConsumerDetached | ConsumerHeld | FlowReported | RoomReturned | AckRequested | NackRequested | EffectsRequest
 )  # fmt: skip

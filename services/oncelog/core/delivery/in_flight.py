@@ -4,7 +4,19 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from oncelog.core.acks.changes import SubscriptionCreated
-from oncelog.core.delivery.events import ConsumerOpening
+from oncelog.core.delivery.events import (
+    AdminRequest,
+    AnswerAck,
+    AnswerAdmin,
+    AnswerSeek,
+    AnswerSubscribe,
+    ConsumerEffect,
+    ConsumerOpening,
+    SeekRequested,
+)
+from oncelog.core.delivery.group_offsets.events import GroupRequest
+from oncelog.core.delivery.store_binding.events import RewindRequested
+from oncelog.core.errors import OncelogError
 from oncelog.core.ids import SubscriptionNumber
 
 
@@ -13,7 +25,7 @@ class CreateToken:
     """A SubscriptionCreated in flight, and the requests that wait for it. call: of the administrator who asked."""
 
     change: SubscriptionCreated
-    openings: list[ConsumerOpening] = field(default_factory=list)
+    waiting: list[ConsumerOpening | GroupRequest] = field(default_factory=list)
     call: int | None = None
 
 
@@ -23,7 +35,14 @@ class DeleteToken:
 
     number: SubscriptionNumber
     call: int
-    openings: list[ConsumerOpening] = field(default_factory=list)
+    waiting: list[ConsumerOpening | GroupRequest] = field(default_factory=list)
+
+
+@dataclass(slots=True, eq=False)
+class PropertiesToken:
+    """A PropertiesSet in flight."""
+
+    call: int
 
 
 class Routed(NamedTuple):
@@ -31,3 +50,16 @@ class Routed(NamedTuple):
 
     number: SubscriptionNumber
     token: object
+
+
+def refused(event: ConsumerOpening | RewindRequested | AdminRequest, error: OncelogError) -> ConsumerEffect:
+    """The answer to a request that was not carried out."""
+    match event:
+        case ConsumerOpening():
+            return AnswerSubscribe(event.call, error)
+        case SeekRequested():
+            return AnswerSeek(event.call, error)
+        case RewindRequested():
+            return AnswerAck(event.consumer, event.request, error)
+        case _:
+            return AnswerAdmin(event.call, error)

@@ -1,10 +1,12 @@
 """What limits the subscriptions of a topic: how many there are, and their ack state, as delivery asks for it."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Protocol
 
 from oncelog.core.acks.ack_state import SubscriptionsState, SubscriptionState
+from oncelog.core.delivery.subscription import Subscription
 from oncelog.core.errors import LimitReached
+from oncelog.core.ids import SubscriptionNumber
 
 #: Each subscription keeps its messages for ever, and its state is in every snapshot.
 SUBSCRIPTIONS_MAX = 1_000
@@ -48,3 +50,32 @@ class NoLimits:
 
 
 NO_LIMITS = NoLimits()
+
+
+class AckStateLimits:
+    """Of one topic: it withholds new messages of subscriptions while their ack state is above the limit."""
+
+    def __init__(
+        self,
+        check: AckStateCheck,
+        state: SubscriptionsState,
+        subscriptions: Mapping[SubscriptionNumber, Subscription],
+    ) -> None:
+        """state: the durable fold."""
+        self.check = check
+        self._state = state
+        self._subscriptions = subscriptions
+        self._full = False
+
+    def judge(self, subscription: Subscription) -> None:
+        """Decide whether new messages of this one are withheld."""
+        reason = self.check.pause_reason(subscription.state, paused=bool(subscription.pause_reason))
+        subscription.pause(reason)
+
+    def look_for_room(self) -> None:
+        """The ack state of the topic has changed."""
+        full = self.check.full(self._state)
+        if full or self._full:
+            self._full = full
+            for subscription in self._subscriptions.values():
+                subscription.set_full(full)

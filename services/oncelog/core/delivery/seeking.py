@@ -1,10 +1,12 @@
-"""A step of a subscription to a new seek_epoch: a seek, or the rewind of messages whose effects a store has lost.
+"""A step of a subscription to a new seek_epoch: a seek, the rewind of messages whose effects a store has lost, or the
+commit of an offset by a group (`group_offsets.committing`).
 
 SeekRequested -> Sought in flight: nothing is delivered, acknowledgements wait
 RewindRequested -> Rewound in flight: the same
     durable -> every consumer learns the new seek_epoch and holds nothing; what waited is StaleSeekEpoch (hazard
     late-ack-after-seek)
     dropped -> answered with a retriable error; what waited is judged at the seek_epoch as it is
+commits in flight, each of which may step back: the same; no seek begins
 """
 
 from collections.abc import Callable
@@ -61,6 +63,19 @@ class Seeking:
         self._over = over
         #: None: no step is in flight
         self.token: SeekToken | None = None
+        #: whether commits of a group are in flight
+        self.commits = False
+        self._epoch = context.state.seek_epoch
+
+    @property
+    def index(self) -> int | None:
+        """Where the seek or rewind in flight goes; None: none is."""
+        return None if self.token is None else self.token.index
+
+    @property
+    def busy(self) -> bool:
+        """Whether nothing may be delivered or acknowledged now."""
+        return self.token is not None or self.commits
 
     def out_of_range(self, index: int) -> InvalidArgument:
         first, end = self._log.first_index, self._log.next_index
@@ -72,6 +87,8 @@ class Seeking:
             self._answer(event, self.out_of_range(index))
         elif self.token is not None:
             self._answer(event, ServiceUnavailable("another seek of the subscription is being written: try again"))
+        elif self.commits:
+            self._answer(event, ServiceUnavailable("an offset of the subscription is being written: try again"))
         else:
             state = self._context.state
             epoch = SeekEpoch(state.seek_epoch + 1)
@@ -91,6 +108,13 @@ class Seeking:
             self._answer(token.request, ConsumerFenced("another consumer is active since"))
             self._over()
             return
+        self._begin_again()
+        self._answer(token.request, token.epoch)
+        self._attachments.choose()
+        self._over()
+
+    def _begin_again(self) -> None:
+        """As the fold has done."""
         self._acks.sought()
         self._redeliveries.sought()
         self._dead_letters.sought(written=True)
@@ -106,15 +130,38 @@ class Seeking:
         for consumer in consumers.by_number.values():
             if consumer.answered:
                 self._context.step.emit(SubscriptionSought(consumer.number, epoch))
-        self._answer(token.request, epoch)
-        self._attachments.choose()
-        self._over()
 
     def dropped(self, token: SeekToken) -> None:
         """The step was not written."""
         self.token = None
         self._dead_letters.sought(written=False)
         self._answer(token.request, ServiceUnavailable("the seek was not written: try again"))
+
+    # --- commits of a group -------------------------------------------------------------------------------------------
+
+    def commits_begin(self) -> None:
+        """A commit is appended."""
+        if not self.commits:
+            self.commits, self._epoch = True, self._context.state.seek_epoch
+            self._dead_letters.seek()
+
+    def committed(self) -> None:
+        """A commit is durable and folded; another one that became durable with it may have been the step back."""
+        context = self._context
+        if context.state.seek_epoch != self._epoch:
+            self._epoch = context.state.seek_epoch
+            self._begin_again()
+            self._attachments.choose()
+            self._dead_letters.seek()
+        elif context.state.mark_delete:
+            context.leave_all(0, context.state.mark_delete - 1)
+
+    def commits_end(self) -> None:
+        """None is in flight any more."""
+        if self.commits:
+            self.commits = False
+            self._dead_letters.sought(written=False)
+            self._over()
 
     def end(self) -> None:
         """The outcome of a step in flight is unknown."""

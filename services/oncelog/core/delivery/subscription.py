@@ -15,7 +15,6 @@ before.
 """
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import NamedTuple
 
 from pyroaring import BitMap64
@@ -50,6 +49,8 @@ from oncelog.core.delivery.events import (
     SkipRequested,
     SubscriptionStep,
 )
+from oncelog.core.delivery.group_offsets.committing import Committing, OffsetToken
+from oncelog.core.delivery.in_flight import PropertiesToken
 from oncelog.core.delivery.key_shared import KeyShared
 from oncelog.core.delivery.look_ahead import LookAhead
 from oncelog.core.delivery.redelivery import CountToken, Redeliveries
@@ -69,13 +70,6 @@ from oncelog.core.ids import ConsumerNumber
 
 #: Requests that may wait for a seek or a grant in flight.
 DEFERRED_MAX = 100
-
-
-@dataclass(slots=True, eq=False)
-class PropertiesToken:
-    """A PropertiesSet in flight."""
-
-    call: int
 
 
 class Blocked(NamedTuple):
@@ -125,6 +119,7 @@ class Subscription:
         self.seeking = Seeking(
             context, log, self._acks, redeliveries, self.dead_letters, self.attachments, over=self._take_deferred
         )
+        self.committing = Committing(context, log, self.attachments, self.seeking)
         #: why new messages are withheld; empty: they are not
         self.pause_reason = ""
         self._changing: list[PropertiesToken] = []
@@ -195,7 +190,7 @@ class Subscription:
             self._request_effects(consumer, event)
             return
         cumulative = isinstance(event, AckRequested) and event.below is not None
-        if self.seeking.token is not None or (cumulative and self.attachments.activation.granting is not None):
+        if self.seeking.busy or (cumulative and self.attachments.activation.granting is not None):
             self._deferred.append(event)
             return
         error = self._acks.refusal(event, self.type)
@@ -236,7 +231,7 @@ class Subscription:
 
     def _skip_for_admin(self, event: SkipRequested) -> None:
         """An administrator acknowledges messages."""
-        if self.seeking.token is not None:
+        if self.seeking.busy:
             error = ServiceUnavailable("a seek of the subscription is being written: try again")
             self._step.emit(AnswerAdmin(event.call, error))
             return
@@ -254,7 +249,7 @@ class Subscription:
     def skip_below(self, index: int) -> None:
         """Acknowledge what is below an index, unless that is in flight; not while a seek is in flight."""
         first = self.state.acks.mark_delete
-        if self.seeking.token is None and not self._acks.covers(first, index - 1):
+        if not self.seeking.busy and not self._acks.covers(first, index - 1):
             self._skip((IndexRange(first, index - 1),), None)
 
     def _skip(self, ranges: tuple[IndexRange, ...], call: int | None) -> None:
@@ -268,14 +263,14 @@ class Subscription:
 
     def evict(self, ranges: tuple[IndexRange, ...], reason: EvictionReason) -> None:
         """Acknowledge messages because of their age or of a backlog quota; not while a seek is in flight."""
-        if ranges and self.seeking.token is None:
+        if ranges and not self.seeking.busy:
             token = AckToken(ranges, reason=reason)
             self._acks.hide(token)
             self._context.append(Evicted(self.state.number, self.state.seek_epoch, ranges, reason), token)
 
     def _rebind(self, event: RebindRequested) -> None:
         """An administrator binds another store of effects."""
-        if self.seeking.token is not None:
+        if self.seeking.busy:
             error = ServiceUnavailable("a seek of the subscription is being written: try again")
             self._step.emit(AnswerAdmin(event.call, error))
         else:
@@ -310,6 +305,8 @@ class Subscription:
                 self._take_deferred()
             case SeekToken():
                 self.seeking.settled(token)
+            case OffsetToken():
+                self.committing.settled(token)
             case BindToken():
                 self.effects.settled(token)
             case RebindToken():
@@ -348,11 +345,12 @@ class Subscription:
                     self.effects.dropped(token)
                 case RebindToken():
                     self.effects.rebound(token, written=False)
+        self.committing.dropped([t for t in tokens if isinstance(t, OffsetToken)])
         self.dead_letters.dropped([t for t in tokens if isinstance(t, DeadLetterToken | PublishedToken)])
         if not self._context.closing:
             self.attachments.choose()
             self.set_full(self._acks.full)
-        if self.attachments.activation.granting is None and self.seeking.token is None:
+        if self.attachments.activation.granting is None and not self.seeking.busy:
             self._take_deferred()
 
     # --- delivery -----------------------------------------------------------------------------------------------------
@@ -372,7 +370,7 @@ class Subscription:
         self._look_ahead.end_step()
 
     def _deliver(self) -> None:
-        if not self._consumers or self.seeking.token is not None or self._context.closing:
+        if not self._consumers or self.seeking.busy or self._context.closing:
             return
         if self.attachments.keys is not None:
             if self.attachments.returns_until_ms is None:
@@ -401,7 +399,7 @@ class Subscription:
     def set_full(self, full: bool) -> None:
         """The ack state of the topic is at its hard limit, or there is room (hazard ack-state-at-its-limit)."""
         self._acks.full = full
-        if self._acks.in_memory and self.seeking.token is None:
+        if self._acks.in_memory and not self.seeking.busy:
             if full:
                 self._acks.write_lowest()
             else:
@@ -436,7 +434,7 @@ class Subscription:
         self.attachments.end_silent()
         self._redeliveries.delays_over()
         self._look_ahead.drop_unused()
-        if self.seeking.token is None and not self._context.closing:
+        if not self.seeking.busy and not self._context.closing:
             for consumer in self._consumers.by_number.values():
                 if consumer.out.bits:
                     self._redeliveries.time_out(consumer, in_order=self.type not in SHARED_TYPES)
@@ -473,6 +471,7 @@ class Subscription:
                 self._step.emit(AnswerAck(event.consumer, event.request, error))
         self._deferred.clear()
         self.seeking.end()
+        self.committing.end(error)
         self.effects.end()
         for call in (*self._acks.calls(), *(token.call for token in self._changing)):
             self._step.emit(AnswerAdmin(call, outcome_unknown()))

@@ -8,9 +8,7 @@
 A reconnecting consumer names the id of its subscription: it is never created again, and never gets another one of the
 same name (hazard recreated-subscription).
 
-A step back, which is a creation or a seek, and a trim exclude each other (hazard seek-below-a-trim): while a trim is in
-flight, places below its target wait; while a step back is in flight, `steps_back_to` names its place, and no trim
-begins above it.
+A step back, which is a creation, a seek or a commit of a lower offset, and a trim exclude each other (`trim_gate`).
 """
 
 from collections.abc import Callable, Iterator
@@ -31,7 +29,6 @@ from oncelog.core.delivery.deliverable import LogRange
 from oncelog.core.delivery.events import (
     AnswerAck,
     AnswerAdmin,
-    AnswerSeek,
     AnswerSubscribe,
     ChangeRequest,
     ConsumerDetached,
@@ -55,14 +52,23 @@ from oncelog.core.delivery.events import (
     SkipRequested,
     SubscriptionStep,
 )
-from oncelog.core.delivery.in_flight import CreateToken, DeleteToken, Routed
-from oncelog.core.delivery.limits import NO_LIMITS, AckStateCheck, refuse_creation
+from oncelog.core.delivery.group_offsets.committing import refuse_offset
+from oncelog.core.delivery.group_offsets.events import (
+    GenerationRaiseRequested,
+    GroupChange,
+    GroupRequest,
+    OffsetAsked,
+    OffsetCommitRequested,
+)
+from oncelog.core.delivery.in_flight import CreateToken, DeleteToken, Routed, refused
+from oncelog.core.delivery.limits import NO_LIMITS, AckStateCheck, AckStateLimits, refuse_creation
 from oncelog.core.delivery.store_binding.events import (
     EffectsAsked,
     RebindRequested,
     RewindRequested,
 )
 from oncelog.core.delivery.subscription import Subscription
+from oncelog.core.delivery.trim_gate import TrimGate
 from oncelog.core.errors import (
     Conflict,
     OncelogError,
@@ -110,12 +116,9 @@ class Subscriptions:
         self._deleting: dict[SubscriptionNumber, DeleteToken] = {}
         #: numbers given to creations in flight
         self._next_number = state.next_number
-        #: the target of a trim in flight, and what waits for it
-        self._trimming: int | None = None
-        self._behind_trim: list[ConsumerOpening | CreateRequested | SeekRequested | RewindRequested] = []
+        self._trims = TrimGate()
         self._draining = False
-        self._ack_limit = ack_limit
-        self._full = False
+        self._limits = AckStateLimits(ack_limit, state, self._subscriptions)
         for number in state.subscriptions:
             self._touch(self._add(number, taken_over=taken_over))
         self.check_all()
@@ -146,6 +149,8 @@ class Subscriptions:
                 self._create_for_admin(event)
             case SeekRequested() | PropertiesRequested() | SkipRequested() | DeleteRequested() | RebindRequested():
                 self._administer(event)
+            case OffsetCommitRequested() | GenerationRaiseRequested() | OffsetAsked():
+                self._of_a_group(event)
             case MessagesRead() | DeadLetterTopicResolved() | DeadLetterStored() | DeadLettersWaiting():
                 self._of_a_subscription(event)
             case DeadLetterTopicReplaced():
@@ -174,13 +179,8 @@ class Subscriptions:
                     self._step.emit(AnswerAck(event.consumer, event.request, moved()))
                 elif not self._has_room() or subscription.is_full:
                     self._step.emit(AnswerAck(event.consumer, event.request, no_room()))
-                elif isinstance(event, RewindRequested) and self._is_trimmed(event):
-                    self._behind_trim.append(event)
-                else:
+                elif not isinstance(event, RewindRequested) or not self._trims.holds(event):
                     subscription.request(event)
-
-    def _is_trimmed(self, event: RewindRequested) -> bool:
-        return self._trimming is not None and any(each.first < self._trimming for each in event.ranges)
 
     def _of_a_subscription(self, event: MessagesRead | DeadLetterEvent) -> None:
         subscription = self._subscriptions.get(event.number)
@@ -206,7 +206,7 @@ class Subscriptions:
         if self._draining:
             error = moved()
         elif deleting is not None:
-            deleting.openings.append(opening)
+            deleting.waiting.append(opening)
         elif opening.resume is not None and (
             subscription is None or subscription.state.subscription_id != opening.resume.subscription_id
         ):
@@ -219,25 +219,24 @@ class Subscriptions:
             error = subscription.attachments.open(opening, consumer)
             self.activity.served(subscription)
         elif creating is not None:
-            creating.openings.append(opening)
+            creating.waiting.append(opening)
         elif opening.first_index is None:
             error = SubscriptionNotFound(f"the topic has no subscription {opening.subscription}: create it first")
         elif (full := self._refuse_creation(opening.role)) is not None:
             error = full
-        elif self._trimming is not None and opening.first_index < self._trimming:
-            self._behind_trim.append(opening)
-        else:
-            self._create(opening, opening.first_index, opening.type).openings.append(opening)
+        elif not self._trims.holds(opening):
+            self._create(opening, opening.first_index, opening.type).waiting.append(opening)
         if error is not None:
             self._step.emit(AnswerSubscribe(opening.call, error))
 
     def _create(
-        self, request: ConsumerOpening | CreateRequested, first_index: int, type_: SubscriptionType
+        self, request: ConsumerOpening | CreateRequested | GroupChange, first_index: int, type_: SubscriptionType
     ) -> CreateToken:
         first_index = max(self.log.first_index, min(first_index, self.log.next_index))
         number, self._next_number = self._next_number, SubscriptionNumber(self._next_number + 1)
+        properties = request.properties if isinstance(request, ConsumerOpening | CreateRequested) else ()
         change = SubscriptionCreated(
-            number, self._new_id(), request.subscription, type_, first_index, request.role, request.properties
+            number, self._new_id(), request.subscription, type_, first_index, request.role, properties
         )
         token = self._creating[request.subscription] = CreateToken(change)
         self._append(change, token)
@@ -258,26 +257,24 @@ class Subscriptions:
             error = Conflict(f"subscription {event.subscription} exists already")
         elif (full := self._refuse_creation(event.role)) is not None:
             error = full
-        elif self._trimming is not None and event.first_index < self._trimming:
-            self._behind_trim.append(event)
-        else:
+        elif not self._trims.holds(event):
             self._create(event, event.first_index, SubscriptionType.EXCLUSIVE).call = event.call
         if error is not None:
             self._step.emit(AnswerAdmin(event.call, error))
 
     def _abandon(self, call: int) -> None:
-        for openings in self._waiting_openings():
-            openings[:] = [opening for opening in openings if opening.call != call]
-        self._behind_trim = [e for e in self._behind_trim if not isinstance(e, ConsumerOpening) or e.call != call]
+        for waiting in self._waiting():
+            waiting[:] = [each for each in waiting if each.call != call]
+        self._trims.abandon(call)
         for subscription in self._subscriptions.values():
             subscription.attachments.abandon(call)
 
-    def _waiting_openings(self) -> list[list[ConsumerOpening]]:
+    def _waiting(self) -> list[list[ConsumerOpening | GroupRequest]]:
         """The requests that wait for a creation or a deletion."""
-        creating = [token.openings for token in self._creating.values()]
-        return creating + [token.openings for token in self._deleting.values()]
+        creating = [token.waiting for token in self._creating.values()]
+        return creating + [token.waiting for token in self._deleting.values()]
 
-    # --- administration -----------------------------------------------------------------------------------------------
+    # --- administration, groups ---------------------------------------------------------------------------------------
 
     def _administer(self, event: ChangeRequest) -> None:
         number = self._state.names.get(event.subscription) if isinstance(event, DeleteRequested) else event.number
@@ -290,15 +287,12 @@ class Subscriptions:
         elif subscription.state.number in self._deleting:
             error = SubscriptionGone("the subscription is being deleted")
         if error is not None or subscription is None:
-            self._step.emit(AnswerSeek(event.call, error or moved()) if isinstance(event, SeekRequested)
-                            else AnswerAdmin(event.call, error))  # fmt: skip
+            self._step.emit(refused(event, error or moved()))
             return
         self._touch(subscription)
         match event:
             case SeekRequested():
-                if self._trimming is not None and event.index < self._trimming:
-                    self._behind_trim.append(event)
-                else:
+                if not self._trims.holds(event):
                     subscription.seeking.request(event)
             case DeleteRequested():
                 self._delete(subscription, event)
@@ -306,13 +300,40 @@ class Subscriptions:
                 subscription.administer(event)
 
     def _delete(self, subscription: Subscription, event: DeleteRequested) -> None:
-        if subscription.has_consumers and not event.force:
-            error = Conflict("the subscription has connected consumers: close them, or use force")
+        error = subscription.committing.refuse_deletion(event)
+        if error is not None:
             self._step.emit(AnswerAdmin(event.call, error))
             return
         number = subscription.state.number
         token = self._deleting[number] = DeleteToken(number, event.call)
         self._append(SubscriptionDeleted(number), token)
+
+    def _of_a_group(self, event: GroupRequest) -> None:
+        number = self._state.names.get(event.subscription)
+        subscription = None if number is None else self._subscriptions.get(number)
+        error: OncelogError | None = None
+        if self._draining:
+            error = moved()
+        elif not self._has_room():
+            error = no_room()
+        elif self._trims.holds(event):
+            return
+        elif event.subscription in self._creating:
+            self._creating[event.subscription].waiting.append(event)
+        elif number in self._deleting:
+            self._deleting[number].waiting.append(event)
+        elif subscription is not None:
+            self._touch(subscription)
+            subscription.committing.request(event)
+        elif isinstance(event, OffsetAsked) or (isinstance(event, GenerationRaiseRequested) and not event.create):
+            self._step.emit(AnswerAdmin(event.call))
+        else:
+            error = refuse_offset(event, self.log) or self._refuse_creation(event.role)
+            if error is None:
+                first_index = event.offset if isinstance(event, OffsetCommitRequested) else self.log.next_index
+                self._create(event, first_index, SubscriptionType.FAILOVER).waiting.append(event)
+        if error is not None:
+            self._step.emit(AnswerAdmin(event.call, error))
 
     def evict(self, number: SubscriptionNumber, ranges: tuple[IndexRange, ...], reason: EvictionReason) -> None:
         """Messages are acknowledged because of their age or of a backlog quota."""
@@ -347,8 +368,8 @@ class Subscriptions:
                         judged[number] = subscription
         for subscription in judged.values():
             subscription.all_settled()
-            self._pause(subscription)
-        self._look_for_room()
+            self._limits.judge(subscription)
+        self._limits.look_for_room()
 
     def _created(self, token: CreateToken) -> None:
         del self._creating[token.change.name]
@@ -356,8 +377,11 @@ class Subscriptions:
             self._add(token.change.number, taken_over=False)
         if token.call is not None:
             self._step.emit(AnswerAdmin(token.call))
-        for number, opening in enumerate(token.openings):
-            self._open(replace(opening, is_creator=number == 0 and token.call is None))
+        first = token.waiting[0] if token.waiting and token.call is None else None
+        if isinstance(first, ConsumerOpening):
+            token.waiting[0] = replace(first, is_creator=True)
+        for each in token.waiting:
+            self.handle(each)
 
     def _deleted(self, token: DeleteToken) -> None:
         del self._deleting[token.number]
@@ -365,26 +389,26 @@ class Subscriptions:
         self.activity.forget(token.number)
         subscription.end(SubscriptionGone("the subscription was deleted: subscribe again to begin a new one"))
         self._step.emit(AnswerAdmin(token.call))
-        for opening in token.openings:
-            self._open(opening)
+        for each in token.waiting:
+            self.handle(each)
 
     def dropped(self, tokens: list[object]) -> None:
         """These changes were not written, and nothing that was appended after them was."""
         error = ServiceUnavailable("the change was not written: try again")
         of_subscriptions: dict[SubscriptionNumber, list[object]] = {}
-        again: list[ConsumerOpening] = []
+        again: list[ConsumerOpening | GroupRequest] = []
         for each in tokens:
             match each:
                 case CreateToken():
                     del self._creating[each.change.name]
-                    for opening in each.openings:
-                        self._step.emit(AnswerSubscribe(opening.call, error))
+                    for event in each.waiting:
+                        self._step.emit(refused(event, error))
                     if each.call is not None:
                         self._step.emit(AnswerAdmin(each.call, error))
                 case DeleteToken():
                     del self._deleting[each.number]
                     self._step.emit(AnswerAdmin(each.call, error))
-                    again += each.openings
+                    again += each.waiting
                 case Routed(number, token):
                     of_subscriptions.setdefault(number, []).append(token)
         self._next_number = self._state.next_number
@@ -393,14 +417,14 @@ class Subscriptions:
             if subscription is not None:
                 self._touch(subscription)
                 subscription.dropped(dropped)
-        for opening in again:
-            self._open(opening)
+        for event in again:
+            self.handle(event)
 
     # --- limits of the ack state --------------------------------------------------------------------------------------
 
     def set_ack_state_limit(self, ack_limit: AckStateCheck) -> None:
         """The policy has changed."""
-        self._ack_limit = ack_limit
+        self._limits.check = ack_limit
         self.check_all()
 
     def check_all(self) -> None:
@@ -408,18 +432,8 @@ class Subscriptions:
         the ack log cannot be written, or can be again."""
         for subscription in self._subscriptions.values():
             self._touch(subscription)
-            self._pause(subscription)
-        self._look_for_room()
-
-    def _pause(self, subscription: Subscription) -> None:
-        subscription.pause(self._ack_limit.pause_reason(subscription.state, paused=bool(subscription.pause_reason)))
-
-    def _look_for_room(self) -> None:
-        full = self._ack_limit.full(self._state)
-        if full or self._full:
-            self._full = full
-            for subscription in self._subscriptions.values():
-                subscription.set_full(full)
+            self._limits.judge(subscription)
+        self._limits.look_for_room()
 
     # --- the log ------------------------------------------------------------------------------------------------------
 
@@ -429,22 +443,21 @@ class Subscriptions:
         self.activity.messages_arrived()
 
     def steps_back_to(self) -> int | None:
-        """The lowest place of a creation or a seek in flight: no trim begins above it. None: there is none."""
+        """The lowest place of a creation, seek or commit in flight: no trim begins above it. None: there is none."""
         places = [token.change.first_index for token in self._creating.values()]
-        tokens = (subscription.seeking.token for subscription in self._subscriptions.values())
-        places += [token.index for token in tokens if token is not None]
+        for subscription in self._subscriptions.values():
+            steps = (subscription.seeking.index, subscription.committing.step_back)
+            places += [index for index in steps if index is not None]
         return min(places, default=None)
 
     def trim_began(self, below: int) -> None:
         """A trim of messages below an index is in flight: steps back below it wait."""
-        self._trimming = below
+        self._trims.close(below)
 
     def trim_ended(self, first_index: int) -> None:
         """The trim is over; the topic begins at `first_index`."""
-        self._trimming = None
         self.log.first_index = first_index
-        waiting, self._behind_trim = self._behind_trim, []
-        for event in waiting:
+        for event in self._trims.open():
             self.handle(event)
 
     # --- of each step -------------------------------------------------------------------------------------------------
@@ -467,27 +480,18 @@ class Subscriptions:
     def end(self, error: OncelogError) -> None:
         """The topic is not served here any more: every consumer's stream ends. What waits was not written."""
         self._draining = True
-        for openings in self._waiting_openings():
-            for opening in openings:
-                self._step.emit(AnswerSubscribe(opening.call, error))
+        for waiting in self._waiting():
+            for each in waiting:
+                self._step.emit(refused(each, error))
         for deleting in self._deleting.values():
             self._step.emit(AnswerAdmin(deleting.call, outcome_unknown()))
         for creating in self._creating.values():
             if creating.call is not None:
                 self._step.emit(AnswerAdmin(creating.call, outcome_unknown()))
-        for event in self._behind_trim:
-            match event:
-                case SeekRequested():
-                    self._step.emit(AnswerSeek(event.call, error))
-                case CreateRequested():
-                    self._step.emit(AnswerAdmin(event.call, error))
-                case RewindRequested():
-                    self._step.emit(AnswerAck(event.consumer, event.request, error))
-                case ConsumerOpening():
-                    self._step.emit(AnswerSubscribe(event.call, error))
+        for event in self._trims.take():
+            self._step.emit(refused(event, error))
         self._creating.clear()
         self._deleting.clear()
-        self._behind_trim.clear()
         for subscription in self._subscriptions.values():
             subscription.end(error)
 

@@ -15,7 +15,7 @@ from oncelog.core.ids import GENERATION_MAX, Generation, ProducerId, TopicId
 #: The version of processes (`core.process_version`) that knows clients of gateways.
 GATEWAY_VERSION = 9
 #: What needs it.
-PRODUCERS, CONSUMERS = "producers", "consumers"
+PRODUCERS, CONSUMERS, OFFSETS = "producers", "consumers", "offsets of groups"
 CHECK_BITS = 31
 CHECK_MAX = (1 << CHECK_BITS) - 1
 TOKEN_MAX = GENERATION_MAX << CHECK_BITS | CHECK_MAX

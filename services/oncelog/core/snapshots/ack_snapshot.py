@@ -15,8 +15,9 @@ its fields (`formats.packed_fields`). The first record of a snapshot is HEAD.
     8 EFFECTS       number, replaced, UUID of the store, effect, known from, forgotten below, mark_delete of what was
                     consumed; only of a bound subscription
     9 CONSUMED      number, block of what was consumed, as in BLOCK
+   10 COMMITTED     number, position, metadata, time ms; only of a subscription to which a group has committed
 
-The format is 2 if the snapshot has a record with a tag from 7 on, otherwise 1.
+The format is 3 if the snapshot has a record with tag 10, 2 if it has one with a tag from 7 on, otherwise 1.
 
 A delta has the blocks that changed since the snapshot before; `replaced` says that no former block counts, as after a
 seek. Blocks below mark_delete are dropped, and everything else of a subscription is complete in its records.
@@ -31,7 +32,13 @@ from sys import intern
 
 from oncelog.core.acks.ack_format import read_redeliveries, read_type, write_redeliveries
 from oncelog.core.acks.ack_set import AckSet
-from oncelog.core.acks.ack_state import DeadLetterPosition, EffectsBinding, SubscriptionsState, SubscriptionState
+from oncelog.core.acks.ack_state import (
+    CommittedOffset,
+    DeadLetterPosition,
+    EffectsBinding,
+    SubscriptionsState,
+    SubscriptionState,
+)
 from oncelog.core.acks.consumed import Consumed
 from oncelog.core.acks.roaring_blocks import BLOCK_BITS, Block, BlockForm, check_block
 from oncelog.core.errors import CorruptEntry
@@ -41,6 +48,7 @@ from oncelog.core.ids import Generation, Position, SeekEpoch, SubscriptionNumber
 
 FORMAT = 1
 FORMAT_WITH_EFFECTS = 2
+FORMAT_WITH_OFFSETS = 3
 #: A chunk ends before this size, as those of producers do.
 CHUNK_BYTES = 256 * 1024
 _CHUNK = Struct("<qII")
@@ -58,6 +66,7 @@ class _Tag(IntEnum):
     REDO = 7
     EFFECTS = 8
     CONSUMED = 9
+    COMMITTED = 10
 
 
 # --- encoding ---------------------------------------------------------------------------------------------------------
@@ -83,9 +92,8 @@ def encode_subscriptions(number: int, state: SubscriptionsState, *, base: bool) 
 
 def _records(state: SubscriptionsState, *, base: bool) -> Iterator[bytes]:
     written = state.subscriptions if base else state.dirty
-    effects = any(each.redo_epoch or each.binding for each in map(state.subscriptions.__getitem__, written))
     head = _record(_Tag.HEAD)
-    head.number(FORMAT_WITH_EFFECTS if effects else FORMAT)
+    head.number(max((_format_of(state.subscriptions[number]) for number in written), default=FORMAT))
     head.number(state.next_number)
     head.number(state.given_up)
     yield bytes(head.data)
@@ -94,6 +102,12 @@ def _records(state: SubscriptionsState, *, base: bool) -> Iterator[bytes]:
             yield bytes(_record(_Tag.DELETED, number).data)
     for number in written:
         yield from _subscription_records(state.subscriptions[number], base=base)
+
+
+def _format_of(each: SubscriptionState) -> int:
+    if each.committed is not None:
+        return FORMAT_WITH_OFFSETS
+    return FORMAT_WITH_EFFECTS if each.redo_epoch or each.binding else FORMAT
 
 
 def _record(tag: _Tag, number: int | None = None) -> FieldWriter:
@@ -152,6 +166,12 @@ def _subscription_records(each: SubscriptionState, *, base: bool) -> Iterator[by
         writer.number(consumed.set.mark_delete)
         yield bytes(writer.data)
         yield from _block_records(_Tag.CONSUMED, each.number, consumed.set, base=base)
+    if each.committed is not None:
+        writer = _record(_Tag.COMMITTED, each.number)
+        writer.number(each.committed.position)
+        writer.text(each.committed.metadata)
+        writer.number(each.committed.time_ms)
+        yield bytes(writer.data)
 
 
 def _block_records(tag: _Tag, number: int, acks: AckSet, *, base: bool) -> Iterator[bytes]:
@@ -206,8 +226,8 @@ def _read_record(reader: FieldReader, state: SubscriptionsState, found: dict[Sub
     tag = reader.number()
     if tag == _Tag.HEAD:
         form = reader.number()
-        if form not in (FORMAT, FORMAT_WITH_EFFECTS):
-            known = f"formats {FORMAT} and {FORMAT_WITH_EFFECTS}"
+        if form not in (FORMAT, FORMAT_WITH_EFFECTS, FORMAT_WITH_OFFSETS):
+            known = f"formats {FORMAT} to {FORMAT_WITH_OFFSETS}"
             raise CorruptEntry(f"subscriptions in format {form}; this version reads {known}")
         state.next_number = SubscriptionNumber(reader.number())
         state.given_up = reader.number()
@@ -235,6 +255,8 @@ def _read_record(reader: FieldReader, state: SubscriptionsState, found: dict[Sub
     elif tag == _Tag.CONSUMED:
         block = _read_block(reader)
         found[number].consumed[block.number] = block
+    elif tag == _Tag.COMMITTED:
+        found[number].state.committed = CommittedOffset(reader.number(), reader.text(), reader.number())
     else:
         raise CorruptEntry(f"a record of subscriptions has tag {tag}, which this version does not support")
 

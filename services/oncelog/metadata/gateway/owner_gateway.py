@@ -34,6 +34,8 @@ from oncelog.metadata_store.records.registry import LiveOwner
 from oncelog.rpc.channel import Stream
 from oncelog.rpc.channels import Channels
 from oncelog.rpc.codecs.consumer_codec import CONSUME
+from oncelog.rpc.codecs.group_codec import ASK_GROUP
+from oncelog.rpc.codecs.group_offset_codec import COMMIT_OFFSETS, DELETE_OFFSETS, FETCH_OFFSETS, RAISE_GENERATIONS
 from oncelog.rpc.codecs.metadata_codec import GATEWAY_OWNER
 from oncelog.rpc.codecs.owner_codec import LAST_MESSAGE, LEASE_PRODUCER_ID, PRODUCER_NAMES, PUBLISH, READ_CHUNK
 from oncelog.rpc.codecs.reader_codec import FIND_INDEX, READ
@@ -50,6 +52,7 @@ PATHS = tuple(
     for method in (
         *(PUBLISH, READ, CONSUME),
         *(LAST_MESSAGE, LEASE_PRODUCER_ID, PRODUCER_NAMES, FIND_INDEX, READ_CHUNK),
+        *(ASK_GROUP, COMMIT_OFFSETS, FETCH_OFFSETS, RAISE_GENERATIONS, DELETE_OFFSETS),
     )
 )
 #: Clients send their first message as soon as they have opened a stream.

@@ -6,8 +6,9 @@ A row encodes half as fast as code written by hand. What comes with each batch, 
 hand.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
+from types import MappingProxyType
 from typing import Any, Generic, NamedTuple, TypeVar
 
 from google.protobuf.message import Message
@@ -38,14 +39,15 @@ class Layout(Generic[ValueT]):
 
     def __init__(
         self, value: type[ValueT], message: type[Message], /, *, part: bool = False, local: Sequence[str] = (),
-        **differing: "Field | Layout[Any]",
+        given: Mapping[str, Any] = MappingProxyType({}), **differing: "Field | Layout[Any]",
     ) -> None:  # fmt: skip
         """value: a dataclass or named tuple. part: only in place of a field of another row. local: fields of the value
-        that do not cross, and have defaults. Raises TypeError if a field of either side is left out."""
-        self.value = value
+        that do not cross, and have defaults. given: others that do not cross, and what they are in a value that was
+        received. Raises TypeError if a field of either side is left out."""
+        self.value, self._given = value, given
         self._inner = {name: each for name, each in differing.items() if isinstance(each, Layout)}
         fields = {name: each for name, each in differing.items() if isinstance(each, Field)}
-        names = [name for name in value.__match_args__ if name not in (*local, *self._inner)]  # type: ignore[attr-defined]
+        names = [name for name in value.__match_args__ if name not in (*local, *given, *self._inner)]  # type: ignore[attr-defined]
         of_message = message.DESCRIPTOR.fields_by_name
         wire = {name: fields.get(name, Field()).name or name for name in names}
         #: the fields of the message that it knows
@@ -68,7 +70,7 @@ class Layout(Generic[ValueT]):
 
     def from_wire(self, message: Message) -> ValueT:
         """Raises InvalidArgument."""
-        values = {name: inner.from_wire(message) for name, inner in self._inner.items()}
+        values = {**self._given, **{name: inner.from_wire(message) for name, inner in self._inner.items()}}
         for name, wire, optional, field in self._fields:
             lacks = optional and not field.required and not message.HasField(wire)
             values[name] = field.absent if lacks else field.from_wire(getattr(message, wire))
@@ -83,6 +85,11 @@ def inside(layout: Layout[Any]) -> Field:
 def each_inside(layout: Layout[Any]) -> Field:
     """A list of them."""
     return Field("", lambda values: list(map(layout.to_wire, values)), lambda wire: list(map(layout.from_wire, wire)))
+
+
+def tuple_inside(layout: Layout[Any]) -> Field:
+    """A tuple of them."""
+    return Field("", lambda values: list(map(layout.to_wire, values)), lambda wire: tuple(map(layout.from_wire, wire)))
 
 
 def ranges_of(field: str) -> Field:

@@ -127,6 +127,7 @@ def _subscription(subscription: Subscription, serving: Serving, spans: Sequence[
     return {
         **summary_of(subscription, serving, spans),
         "effects": _effects(subscription.state),
+        "committed": _committed(subscription.state),
         "role": subscription.state.role or None,
         "properties": dict(subscription.state.properties),
         "consumers": [_consumer(subscription, each) for each in list(subscription.consumers)[:CONSUMERS_SHOWN_MAX]],
@@ -177,6 +178,11 @@ def _effects(state: SubscriptionState) -> Json | None:
         "redo_epoch": state.redo_epoch,
         "redo_index": state.redo_index,
     }
+
+
+def _committed(state: SubscriptionState) -> Json | None:
+    """What a group of a gateway's clients has committed last; None: none has."""
+    return None if state.committed is None else state.committed._asdict()
 
 
 def _consumer(subscription: Subscription, consumer: ConnectedConsumer) -> Json:

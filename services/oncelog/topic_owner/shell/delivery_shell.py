@@ -36,7 +36,7 @@ from oncelog.core.delivery.events import (
 )
 from oncelog.core.delivery.store_binding.events import AnswerEffects
 from oncelog.core.errors import InvariantViolated, OncelogError
-from oncelog.core.ids import ConsumerNumber, OwnerEpoch, SubscriptionNumber
+from oncelog.core.ids import ConsumerNumber, Generation, OwnerEpoch, SubscriptionNumber
 from oncelog.core.topic_events.events import ProducerRemovalRequested, SnapshotRequested, TopicEvent
 from oncelog.metadata_store.session.zookeeper import SESSION_TIMEOUT_MS
 from oncelog.rpc.codecs.consumer_codec import ReportedEvent
@@ -88,8 +88,8 @@ class DeliveryShell:
         self._numbers = count(1)
         #: {call: where its answer goes}
         self._calls: dict[int, ConsumerSink] = {}
-        #: {call of an administrator: its answer; None: the change is durable}
-        self._administering: dict[int, asyncio.Future[OncelogError | None]] = {}
+        #: {call of an administrator or a group: its answer}
+        self._administering: dict[int, asyncio.Future[AnswerAdmin]] = {}
         #: {consumer: (where its reports go, its subscription)}
         self._consumers: dict[ConsumerNumber, tuple[ConsumerSink, SubscriptionNumber]] = {}
         dead_letters = DeadLetterShell(log.core, MessageReads(log), metadata, post=post, start=start)
@@ -129,17 +129,19 @@ class DeliveryShell:
     def seek(self, request: SeekRequested) -> None:
         self._post(request)
 
-    async def administer(self, request: AdminRequest | SnapshotRequested | ProducerRemovalRequested) -> None:
-        """Return when the change is durable. Raises the error that the topic answers with."""
+    async def administer(self, request: AdminRequest | SnapshotRequested | ProducerRemovalRequested) -> Generation:
+        """Return when the change is durable: what AnswerAdmin says. Raises the error that the topic answers with."""
         call = next(self._numbers)
-        answer = self._administering[call] = asyncio.get_running_loop().create_future()
+        answer: asyncio.Future[AnswerAdmin] = asyncio.get_running_loop().create_future()
+        self._administering[call] = answer
         self._post(replace(request, call=call))
         try:
-            error = await answer
+            result = await answer
         finally:
             self._administering.pop(call, None)
-        if error is not None:
-            raise error
+        if result.error is not None:
+            raise result.error
+        return result.generation
 
     def abandon(self, call: int) -> None:
         """The stream of this request is gone."""
@@ -222,7 +224,7 @@ class DeliveryShell:
     def _answer_admin(self, effect: AnswerAdmin) -> None:
         waiting = self._administering.get(effect.call)
         if waiting is not None and not waiting.done():
-            waiting.set_result(effect.error)
+            waiting.set_result(effect)
 
     def _end(self, effect: EndConsumer) -> None:
         known = self._consumers.pop(effect.consumer, None)

@@ -10,7 +10,7 @@ import logging
 import math
 import time
 from collections import deque
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any, Protocol, TypeVar
 
 from oncelog.core.access import Permissions
@@ -175,6 +175,8 @@ class TopicRunner:
         self._finished = finished
         #: called when a takeover has ended: the topic serves, the takeover failed, or the topic has left
         self.takeover_ended: Callable[[], None] = lambda: None
+        #: called at the end, when the topic is not served any more
+        self.left: list[Callable[[], None]] = []
         #: called when a failed takeover is due again
         self.turn_wanted: Callable[[], None] = self.retry
 
@@ -400,8 +402,14 @@ class TopicRunner:
         """Begin a failed takeover again."""
         self.post(TopicTimerFired(RETRY_TIMER))
 
+    def start(self, work: Coroutine[None, None, None]) -> None:
+        """Begin work that ends with the topic."""
+        self._executor.start(work)
+
     def _finish(self, *, closed: bool) -> None:
         self._executor.cancel()
+        for call in self.left:
+            call()
         self.consumers.close()
         self.cache.clear()
         self.parts.routes.remove(self.post)

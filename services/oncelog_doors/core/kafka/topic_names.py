@@ -28,3 +28,8 @@ def partition_of(topic: TopicName, index: int, count: int) -> TopicName:
     if not 0 <= index < max(1, count):
         raise TopicNotFound(f"{topic} has no partition {index}: it has {max(1, count)}")
     return topic if not count else TopicName(topic.tenant, topic.namespace, topic.local, index)
+
+
+def logs_of(topic: TopicName, count: int) -> list[TopicName]:
+    """Of all its partitions. count: of the topic; 0: it is not partitioned."""
+    return [partition_of(topic, index, count) for index in range(max(1, count))]

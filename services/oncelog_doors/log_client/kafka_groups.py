@@ -1,0 +1,66 @@
+"""Groups of consumers of a namespace, in the form that a door needs (`kafka.ports.GroupsPort`)."""
+
+from collections.abc import Sequence
+
+from oncelog.client.group_offsets import GroupOffset, GroupOffsets
+from oncelog.client.groups import ask_coordinator, coordinator_topic
+from oncelog.client.rest_calls import rest, topic_path
+from oncelog.core.access import Caller
+from oncelog.core.errors import ConsumerFenced, TopicNotFound
+from oncelog.core.groups.answers import GroupAnswer
+from oncelog.core.groups.events import CommitChecked, JoinRequested
+from oncelog.core.ids import Generation
+from oncelog.core.names import NamespaceName, TopicName, parse_topic
+from oncelog_doors.core.kafka.topic_names import logs_of
+from oncelog_doors.core.shared.named_topics import is_own
+from oncelog_doors.kafka.ports import GroupQuestion
+from oncelog_doors.log_client.sdk_cluster import SdkCluster
+
+_CREATION_TIMEOUT_MS = 10_000
+
+
+class KafkaGroups:
+    """cluster: of all doors of this process."""
+
+    def __init__(self, cluster: SdkCluster) -> None:
+        self._cluster = cluster
+
+    async def ask(
+        self, namespace: NamespaceName, caller: Caller, question: GroupQuestion, *, timeout_ms: int
+    ) -> GroupAnswer:
+        client, topic = self._cluster.client, coordinator_topic(namespace)
+        try:
+            return await ask_coordinator(client, topic, question, on_behalf_of=caller, timeout_ms=timeout_ms)
+        except TopicNotFound:
+            if not isinstance(question, JoinRequested | CommitChecked):
+                raise
+        # With the rights of the door, and also where topics are not created by their use.
+        await self._cluster.rights(caller, topic).check(may_create=False)
+        await rest(client, "PUT", topic_path(topic), may_exist=True, timeout_ms=_CREATION_TIMEOUT_MS)
+        return await ask_coordinator(client, topic, question, on_behalf_of=caller, timeout_ms=timeout_ms)
+
+    async def raise_generations(
+        self, logs: Sequence[TopicName], caller: Caller, group: str, generation: Generation, *, timeout_ms: int
+    ) -> Generation:
+        offsets = GroupOffsets(self._cluster.client, group, on_behalf_of=caller, timeout_ms=timeout_ms)
+        highest = 0
+        for result in (await offsets.raise_generations(logs, generation)).values():
+            if isinstance(result, GroupOffset):
+                highest = max(highest, result.generation)
+            elif not isinstance(result, TopicNotFound):
+                raise result
+        return Generation(highest)
+
+    async def delete_offsets(
+        self, namespace: NamespaceName, caller: Caller, group: str, generation: Generation, *, timeout_ms: int
+    ) -> bool:
+        topics = [each for each in await self._cluster.topics_of(namespace, caller) if not is_own(each.local)]
+        logs = [log for each in topics for log in logs_of(parse_topic(each.name), each.partitions)]
+        offsets = GroupOffsets(self._cluster.client, group, on_behalf_of=caller, timeout_ms=timeout_ms)
+        had_any = False
+        for result in (await offsets.delete(logs, generation)).values():
+            if isinstance(result, GroupOffset):
+                had_any = had_any or result.offset is not None
+            elif not isinstance(result, TopicNotFound | ConsumerFenced):  # a later generation keeps its offsets
+                raise result
+        return had_any

@@ -1,0 +1,1 @@
+"""Consumer groups with client libraries of Kafka."""
