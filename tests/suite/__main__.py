@@ -18,7 +18,7 @@ from tests.compiled import keep_compiled
 from tests.suite.changes import before_last_night
 from tests.suite.class_archive import use_class_archive
 from tests.suite.forked_part import forks_of_parts
-from tests.suite.parts import PARTS, PROOFS, ROOT, Part, Proof
+from tests.suite.parts import PARTS, PROOFS, ROOT, Part, Proof, as_part
 from tests.suite.queue import Places, keep_seconds, longest_first, next_part, read_seconds
 from tests.suite.running import Running, clock, kept_files
 from tests.tidy.changed.selection import changed_files, changed_tests, reason_for_all
@@ -90,11 +90,11 @@ def chosen_proofs(names: Sequence[str], since: str | None, without: Sequence[str
         )
     proofs = [proof for proof in PROOFS if proof.name not in without]
     if since is None:
-        return [proof.as_part() for proof in proofs if not names or proof.name in names]
+        return [as_part(proof) for proof in proofs if not names or proof.name in names]
     base = before_last_night(ROOT) if since == LAST_NIGHT else since
     changed = changed_files(base)
     print(f"==> {len(changed)} files differ from {base[:12]}; the proofs that they need:")
-    return [proof.as_part() for proof in _needed(proofs, changed)]
+    return [as_part(proof) for proof in _needed(proofs, changed)]
 
 
 def _needed(proofs: Sequence[Proof], changed: Sequence[str]) -> list[Proof]:

@@ -14,6 +14,9 @@ from collections.abc import Collection, Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from tests.suite.proof import CORE, Proof, inside
+from tests.suite.proofs_of_doors import PROOFS_OF_DOORS
+
 ROOT = Path(__file__).resolve().parents[2]
 
 
@@ -44,7 +47,7 @@ class Part:
 
     def chosen(self) -> list[str]:
         """Its folders and files; only files if a proof is among them, or if it shares them with other parts."""
-        if self.share == (1, 1) and not any(_inside(file, path) for file in proof_files() for path in self.paths):
+        if self.share == (1, 1) and not any(inside(file, path) for file in proof_files() for path in self.paths):
             return list(self.paths)
         return self.files()
 
@@ -58,55 +61,28 @@ class Part:
     def only(self, files: Collection[str]) -> "Part | None":
         """The part with these of its files alone; None without any. A part that runs no files stays whole."""
         if self.words:
-            return self if not self.beside or any(_inside(file, self.beside) for file in files) else None
+            return self if not self.beside or any(inside(file, self.beside) for file in files) else None
         own = tuple(file for file in self.files() if file in files)
         return replace(self, paths=own, share=(1, 1)) if own else None
 
     def is_named(self, name: str) -> bool:
         """By its name, or by that of a folder of parts."""
-        return _inside(self.name, name)
+        return inside(self.name, name)
 
 
 def _test_files(path: Path) -> Iterable[Path]:
     return path.glob("**/test_*.py") if path.is_dir() else [path]
 
 
-@dataclass(frozen=True, slots=True)
-class Proof:
-    """Files of tests that are not run by default, or a longer run of some that are.
-
-    words: the command, instead of pytest with the files.
-    rooms: the folders and files whose change needs it, from the top of the repository.
-    covered_by: what is left in the default suite, below tests/. seconds: as of a part.
-    """
-
-    name: str
-    files: tuple[str, ...]
-    rooms: tuple[str, ...]
-    covered_by: tuple[str, ...]
-    words: tuple[str, ...] = ()
-    seconds: float = 60.0
-
-    def needed_for(self, changed: Iterable[str]) -> list[str]:
-        """The changed files that need this proof. changed: paths from the top of the repository."""
-        rooms = (*self.rooms, *self._paths())
-        return [path for path in changed if any(_inside(path, room) for room in rooms)]
-
-    def as_part(self) -> Part:
-        words = self.words or (sys.executable, "-m", "pytest", *self._paths())
-        return Part(f"proof/{self.name}", (), self.seconds, words=words)
-
-    def _paths(self) -> list[str]:
-        return [f"tests/{file}" for file in self.files]
-
-
-def _inside(path: str, folder: str) -> bool:
-    return path == folder or path.startswith(f"{folder.rstrip('/')}/")
-
-
 def proof_files() -> list[str]:
     """Below tests/."""
     return [file for proof in PROOFS for file in proof.files]
+
+
+def as_part(proof: Proof) -> Part:
+    """The process that runs it."""
+    words = proof.words or (sys.executable, "-m", "pytest", *proof.paths())
+    return Part(f"proof/{proof.name}", (), proof.seconds, words=words)
 
 
 def _shared(name: str, paths: tuple[str, ...], count: int, seconds: float, computes: bool = False) -> tuple[Part, ...]:
@@ -192,17 +168,17 @@ PARTS: tuple[Part, ...] = (
     Part("contract/stores", ("contract/stores", "contract/storage_client"), 125.0),
 )
 
-_CORE, _STORAGE = "services/oncelog/core", "services/oncelog/log_storage"
-_DISK_ROOMS = (_STORAGE, f"{_CORE}/node", "services/oncelog/storage_client", "tests/fault_proof")
+_STORAGE = "services/oncelog/log_storage"
+_DISK_ROOMS = (_STORAGE, f"{CORE}/node", "services/oncelog/storage_client", "tests/fault_proof")
 
 PROOFS: tuple[Proof, ...] = (
     Proof(
         "upgrade",
         ("cluster/processes/test_upgrade.py",),
         (
-            f"{_CORE}/process_version.py",
-            f"{_CORE}/placement",
-            f"{_CORE}/formats",
+            f"{CORE}/process_version.py",
+            f"{CORE}/placement",
+            f"{CORE}/formats",
             "proto/oncelog",
             *(f"services/oncelog/metadata/{room}" for room in ("cluster", "owners", "placement", "topics")),
             "services/oncelog/metadata_store",
@@ -219,11 +195,11 @@ PROOFS: tuple[Proof, ...] = (
         "golden-directory",
         ("cluster/processes/test_golden.py",),
         (
-            f"{_CORE}/formats",
-            f"{_CORE}/acks",
-            f"{_CORE}/snapshots",
-            f"{_CORE}/publishing",
-            f"{_CORE}/ledger",
+            f"{CORE}/formats",
+            f"{CORE}/acks",
+            f"{CORE}/snapshots",
+            f"{CORE}/publishing",
+            f"{CORE}/ledger",
             f"{_STORAGE}/directory",
             "services/oncelog/metadata_store/session",
             "tests/golden",
@@ -239,7 +215,7 @@ PROOFS: tuple[Proof, ...] = (
     Proof(
         "random-faults",
         ("cluster/storage/test_random_faults.py",),
-        (*_DISK_ROOMS, f"{_CORE}/repair", "services/oncelog/metadata/repair"),
+        (*_DISK_ROOMS, f"{CORE}/repair", "services/oncelog/metadata/repair"),
         ("cluster/storage/test_storage_faults.py", "contract/repair/test_repair.py"),
     ),
     Proof(
@@ -251,7 +227,7 @@ PROOFS: tuple[Proof, ...] = (
     Proof(
         "directories-of-the-past",
         ("cluster/storage/test_directory_of_the_past.py",),
-        (f"{_STORAGE}/directory", f"{_STORAGE}/serve", f"{_CORE}/node", f"{_CORE}/ledger"),
+        (f"{_STORAGE}/directory", f"{_STORAGE}/serve", f"{CORE}/node", f"{CORE}/ledger"),
         ("contract/node/directory/test_directory_starts.py", "contract/node/test_storage_tools.py"),
     ),
     Proof(
@@ -313,8 +289,8 @@ PROOFS: tuple[Proof, ...] = (
             "tests/model",
             "tests/effects/model",
             "services/oncelog_effects/core",
-            *(f"{_CORE}/{room}" for room in ("acks", "delivery", "era.py", "ledger", "node")),
-            *(f"{_CORE}/{room}" for room in ("rebuild", "records", "repair", "formats/note.py")),
+            *(f"{CORE}/{room}" for room in ("acks", "delivery", "era.py", "ledger", "node")),
+            *(f"{CORE}/{room}" for room in ("rebuild", "records", "repair", "formats/note.py")),
         ),
         ("simulation/test_seeds.py", "simulation/test_mutants.py"),
     ),
@@ -353,8 +329,8 @@ PROOFS: tuple[Proof, ...] = (
         ),
         (
             "services/oncelog/metadata/restore",
-            f"{_CORE}/rebuild",
-            f"{_CORE}/era.py",
+            f"{CORE}/rebuild",
+            f"{CORE}/era.py",
             "services/oncelog/metadata_store/copies",
             "services/oncelog/metadata_store/notes",
             "services/oncelog/metadata_store/session",
@@ -370,7 +346,7 @@ PROOFS: tuple[Proof, ...] = (
     Proof(
         "lost-disks",
         ("cluster/storage/test_lost_disks.py",),
-        (f"{_CORE}/repair", "services/oncelog/metadata/repair", *_DISK_ROOMS),
+        (f"{CORE}/repair", "services/oncelog/metadata/repair", *_DISK_ROOMS),
         ("cluster/storage/test_storage_faults.py", "contract/repair/test_repair.py"),
     ),
     Proof(
@@ -394,7 +370,7 @@ PROOFS: tuple[Proof, ...] = (
     Proof(
         "slow-clients",
         ("cluster/clients/test_unread_streams.py", "cluster/clients/test_ack_timeout.py"),
-        ("services/oncelog/topic_owner", "services/oncelog/rpc", "services/oncelog/client", f"{_CORE}/delivery"),
+        ("services/oncelog/topic_owner", "services/oncelog/rpc", "services/oncelog/client", f"{CORE}/delivery"),
         ("contract/owner/test_stream_budget.py", "core/delivery/test_delivery_stories.py"),
     ),
     Proof(
@@ -421,74 +397,12 @@ PROOFS: tuple[Proof, ...] = (
         ("pyproject.toml", "requirements.lock", "tests/conftest.py", "tests/surface", "tests/tidy/conduct"),
         ("tidy/test_suite.py", "tidy/test_house_rules.py"),
     ),
-    Proof(
-        "clients-of-doors",
-        tuple(
-            f"doors/clients/test_{name}.py"
-            for name in ("chunks", "kafka_through_faults", "groups_through_faults", "proof_rows")
-        ),
-        ("services/oncelog_doors", f"{_CORE}/formats", f"{_CORE}/groups", f"{_CORE}/publishing", "tests/doors/clients"),
-        (
-            "doors/cluster/test_door_chunks.py",
-            *("doors/clients/test_kafka_clients.py", "doors/clients/groups/test_groups.py"),
-        ),
-        seconds=350.0,
-    ),
-    Proof(
-        "pulsar-java",
-        ("doors/clients/java/test_java_clients.py", "doors/clients/java/test_pulsar_admin.py"),
-        ("services/oncelog_doors", f"{_CORE}/formats/pulsar.py", "tests/doors/clients/java"),
-        ("doors/clients/test_python_client.py", "doors/rest/test_pulsar_admin_requests.py"),
-        words=("make", "--no-print-directory", "pulsar-java-proof"),
-        seconds=240.0,
-    ),
-    Proof(
-        "kafka-java",
-        tuple(
-            f"doors/clients/kafka_java/test_kafka_java_{name}.py" for name in ("clients", "rights", "through_faults")
-        ),
-        ("services/oncelog_doors", f"{_CORE}/formats/kafka.py", "tests/doors/clients/kafka_java"),
-        ("doors/clients/test_kafka_clients.py", "doors/clients/test_kcat.py"),
-        words=("make", "--no-print-directory", "kafka-java-proof"),
-        seconds=240.0,
-    ),
-    Proof(
-        "pulsar-go",
-        ("doors/clients/go/test_go_client.py",),
-        ("services/oncelog_doors", f"{_CORE}/formats/pulsar.py", "tests/doors/clients/go"),
-        ("doors/clients/test_file_through_kills.py", "doors/cluster/test_door_reading.py"),
-        words=("make", "--no-print-directory", "pulsar-go-proof"),
-        seconds=240.0,
-    ),
-    Proof(
-        "pulsar-suites",
-        (),
-        ("services/oncelog_doors", f"{_CORE}/formats/pulsar.py", f"{_CORE}/delivery", "tests/doors/suites"),
-        ("doors/clients/test_python_client.py", "doors/clients/test_python_consumers.py"),
-        words=("make", "--no-print-directory", "pulsar-suites-proof"),
-        seconds=2_400.0,
-    ),
-    Proof(
-        "pulsar-defects",
-        (),
-        ("services/oncelog_doors", f"{_CORE}/formats/pulsar.py", f"{_CORE}/publishing"),
-        ("doors/proof/test_pulsar_cursor.py", "doors/proof/test_pulsar_rule.py"),
-        words=("make", "--no-print-directory", "pulsar-proof"),
-        seconds=600.0,
-    ),
-    Proof(
-        "kafka-defects",
-        (),
-        ("services/oncelog_doors", f"{_CORE}/formats", f"{_CORE}/publishing"),
-        ("doors/proof/test_kafka_rule.py", "doors/clients/test_kafka_clients.py"),
-        words=("make", "--no-print-directory", "kafka-proof"),
-        seconds=600.0,
-    ),
+    *PROOFS_OF_DOORS,
     Proof(
         "new-seeds",
         (),
         (
-            _CORE,
+            CORE,
             "services/oncelog/metadata/restore",
             "services/oncelog/verify",
             "services/oncelog_doors/core",
@@ -503,7 +417,7 @@ PROOFS: tuple[Proof, ...] = (
     Proof(
         "verdicts",
         (),
-        (f"{_CORE}/publishing", f"{_CORE}/topic", "services/oncelog/topic_owner/streams"),
+        (f"{CORE}/publishing", f"{CORE}/topic", "services/oncelog/topic_owner/streams"),
         ("contract/owner/reference/test_reference_model.py",),
         words=("make", "--no-print-directory", "verdicts-proof", "STEPS=100000"),
         seconds=115.0,
