@@ -199,13 +199,13 @@ class LogBounds(NamedTuple):
     end: int
 
 
-async def bounds_of(client: AsyncClient, topic: str, *, timeout_ms: int) -> LogBounds:
-    """Creates no topic. Raises TopicNotFound, InvalidName, another fatal error, or DeadlineExceeded with the last
-    retriable reason."""
+async def bounds_of(client: AsyncClient, topic: str, *, timeout_ms: int, create: bool = False) -> LogBounds:
+    """create: the topic if it is missing, as `open_entry_reader` does. Raises TopicNotFound, InvalidName, another fatal
+    error, or DeadlineExceeded with the last retriable reason."""
     network = network_of(client)
     network.check_open()
     name, what = parse_topic(topic), f"the first message of {topic}"
-    first = await ask_index(network, name, StartEdge.EARLIEST, timeout_ms=timeout_ms, create=False, what=what)
+    first = await ask_index(network, name, StartEdge.EARLIEST, timeout_ms=timeout_ms, create=create, what=what)
     last = await last_message(network, name, timeout_ms=timeout_ms)
     # Everything in front of the end may have been trimmed since the first question.
     return LogBounds(min(first.first_index, last.next_index), last.next_index)

@@ -73,7 +73,7 @@ class KafkaCluster:
 
     async def bounds(self, log: TopicName, caller: Caller) -> Bounds:
         await self._allowed(log, caller)
-        return Bounds(*await bounds_of(self._client, str(log), timeout_ms=_QUESTION_MS))
+        return Bounds(*await bounds_of(self._client, str(log), timeout_ms=_QUESTION_MS, create=_may_be_unused(log)))
 
     async def offset_at(self, log: TopicName, caller: Caller, time_ms: int) -> FoundOffset:
         rights = await self._allowed(log, caller)
@@ -93,7 +93,8 @@ class KafkaCluster:
         rights = await self._allowed(log, caller)
         windows = self._cluster.windows
         window_bytes = windows.opened()
-        reader = await open_at(self._client, rights, StartIndex(offset), window_bytes, windows, create=False)
+        start, creates = StartIndex(offset), _may_be_unused(log)
+        reader = await open_at(self._client, rights, start, window_bytes, windows, create=creates)
         return KafkaReader(reader, window_bytes)
 
     # --- producers ----------------------------------------------------------------------------------------------------
@@ -119,6 +120,12 @@ class KafkaCluster:
     async def offset_at_place(self, log: TopicName, place: StoredPlace) -> int:
         at = StartMessage(place.position, place.batch_index, inclusive=True)
         return await index_at(self._client, str(log), at, timeout_ms=_QUESTION_MS)
+
+
+def _may_be_unused(log: TopicName) -> bool:
+    """A partition is there for clients of Kafka before its first use, which creates it. Only partitions that the topic
+    has can be created."""
+    return log.partition is not None
 
 
 class KafkaReader:
