@@ -160,21 +160,13 @@ PARTS: tuple[Part, ...] = (
     Part(
         "doors",
         (
-            "doors/core",
-            "doors/kafka",
-            "doors/pulsar",
-            "doors/rest",
-            "doors/proof",
+            *(f"doors/{room}" for room in ("core", "kafka", "pulsar", "rest", "proof")),
             "doors/clients/test_python_client.py",
         ),
         30.0,
         True,
     ),
-    Part(
-        "doors/cluster",
-        ("doors/cluster",),
-        100.0,
-    ),
+    Part("doors/cluster", ("doors/cluster",), 100.0),
     Part(
         "doors/clients",
         (
@@ -462,6 +454,14 @@ PROOFS: tuple[Proof, ...] = (
         ("services/oncelog_doors", f"{_CORE}/formats/pulsar.py", f"{_CORE}/delivery", "tests/doors/suites"),
         ("doors/clients/test_python_client.py", "doors/clients/test_python_consumers.py"),
         words=("make", "--no-print-directory", "pulsar-suites-proof"),
+        seconds=2_400.0,
+    ),
+    Proof(
+        "kafka-suites",
+        (),
+        ("services/oncelog_doors", f"{_CORE}/formats/kafka.py", f"{_CORE}/publishing", "tests/doors/suites"),
+        ("doors/clients/test_kafka_clients.py", "doors/cluster/test_kafka_door.py"),
+        words=("make", "--no-print-directory", "kafka-suites-proof"),
         seconds=2_400.0,
     ),
     Proof(
