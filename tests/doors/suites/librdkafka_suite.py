@@ -2,7 +2,7 @@
 
 A package of npm has librdkafka's sources with its tests. Those that need a broker are run, each number in a process.
 `librdkafka_left_out.txt` names the tests that are not run, each with the reason. Every other one must pass. A test that
-skips itself has not passed.
+skips itself has not passed. The parts of the test of administrators, 0081, are tests here.
 """
 
 import re
@@ -24,11 +24,16 @@ TEST_S = 900
 AT_ONCE = 2
 #: What a door answers like: no test for a newer broker is run.
 KAFKA = "2.5.0"
-#: The tests that must not need more time than their authors' machine are not the ones that are run here.
+#: Of the time that tests wait for something: they expect a machine that does nothing else.
 MULTIPLIER = 3
+#: A test whose parts are tests here, NAME.PART, and the file that has them.
+PARTED = {"0081_admin": "0081-admin.c"}
+#: It runs the others.
+_DRIVERS = ("do_test_apis",)
 #: Each test has an entry in a table: its name, then its flags. A local one needs no broker.
 _ENTRY = re.compile(r"_TEST\(\s*(\w+),\s*([\w |]+)(.*?)\)(?=,\s*(?:_TEST|#|/\*|\{))", re.DOTALL)
 _SCENARIO = re.compile(r'\.scenario\s*=\s*"([\w,]+)"')
+_PART = re.compile(r"^static void (do_test_\w+)\(", re.MULTILINE)
 _OUTCOME = re.compile(r"Test (\w+) (PASSED|FAILED|SKIPPED)")
 
 
@@ -62,18 +67,32 @@ def scenarios(folder: Path) -> dict[str, str]:
     table = (folder / "test.c").read_text().partition("struct test tests[] = {")[2]
     found = {}
     for name, flags, rest in _ENTRY.findall(table):
+        if "TEST_F_LOCAL" in flags:
+            continue
         scenario = _SCENARIO.search(rest)
-        if "TEST_F_LOCAL" not in flags:
-            found[name] = scenario[1].partition(",")[0] if scenario else "default"
+        for each in _parts(folder, name):
+            found[each] = scenario[1].partition(",")[0] if scenario else "default"
     if not found:
         raise SystemExit(f"{folder / 'test.c'} has no table of tests as of librdkafka 2.15")
     return found
 
 
+def _parts(folder: Path, name: str) -> list[str]:
+    if name not in PARTED:
+        return [name]
+    parts = _PART.findall((folder / PARTED[name]).read_text())
+    return [f"{name}.{part}" for part in dict.fromkeys(parts) if part not in _DRIVERS]
+
+
 def outcomes_in(log: Path, names: list[str]) -> dict[str, bool]:
-    """Whether each of these tests says that it has passed. One that has not ended has not."""
-    words = dict(_OUTCOME.findall(log.read_text(errors="replace")))
-    return {name: words.get(name) == "PASSED" for name in names}
+    """Whether each of these tests says that it has passed. One that has not ended, or not begun, has not."""
+    text = log.read_text(errors="replace")
+    words = dict(_OUTCOME.findall(text))
+    outcomes = {}
+    for name in names:
+        test, _, part = name.partition(".")
+        outcomes[name] = words.get(test) == "PASSED" and f"[ {part}" in text
+    return outcomes
 
 
 def main() -> int:
@@ -81,17 +100,17 @@ def main() -> int:
     folder = built()
     scenario_of = scenarios(folder)
     suite = Suite("librdkafka", list(scenario_of), kept=KAFKA_KEPT)
-    #: A number and a scenario choose what a process runs.
+    #: What a process runs is chosen by a number, a scenario, and a part.
     units: defaultdict[str, list[str]] = defaultdict(list)
     for name in suite.chosen(only):
-        units[f"{name.partition('_')[0]}-{scenario_of[name]}"].append(name)
+        units[f"{name.partition('_')[0]}-{scenario_of[name]}-{name.partition('.')[2]}"].append(name)
 
     with kafka_door() as (_, server):
         conf = KAFKA_KEPT / "test.conf"
         conf.write_text(f"metadata.broker.list={server}\ntest.timeout.multiplier={MULTIPLIER}\n")
 
         def outcomes(unit: str, log: Path) -> dict[str, bool]:
-            number, _, scenario = unit.partition("-")
+            number, scenario, part = unit.split("-")
             libraries = f"{folder.parent / 'src'}:{folder.parent / 'src-cpp'}"
             variables = {
                 "LD_LIBRARY_PATH": libraries,
@@ -100,6 +119,8 @@ def main() -> int:
                 "TEST_KAFKA_VERSION": KAFKA,
             }
             words = ("./test-runner", "-p1", "-L", "-K", "-s", scenario)
+            if part:
+                variables["SUBTESTS"] = f"{part}:"
             run_program(words, folder, log, seconds=TEST_S, variables=variables)
             return outcomes_in(log, units[unit])
 
