@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
@@ -82,6 +83,11 @@ def test_a_consumer_by_librdkafka_finds_offsets_by_time_and_ends(servers: str) -
         consumer.close()
 
 
+def _error_of(message: Any) -> Any:
+    assert message is not None, "the end of the partition does not come"
+    return message.error()
+
+
 def test_a_partition_is_there_before_its_first_use(cluster: Cluster, servers: str) -> None:
     """It is empty. With an error instead, no consumer of the topic begins. One that the topic does not have stays
     unknown."""
@@ -96,7 +102,7 @@ def test_a_partition_is_there_before_its_first_use(cluster: Cluster, servers: st
         [none] = consumer.offsets_for_times([TopicPartition("unused", 2, 1_000)], timeout=60)
         assert (none.offset, none.error) == (-1, None)
         consumer.assign([TopicPartition("unused", 3, 0)])
-        while (error := consumer.poll(DEADLINE_S).error()).code() != KafkaError._PARTITION_EOF:
+        while (error := _error_of(consumer.poll(DEADLINE_S))).code() != KafkaError._PARTITION_EOF:
             assert "consumer groups are not offered" in str(error)
         with pytest.raises(KafkaException, match="Unknown"):
             consumer.get_watermark_offsets(TopicPartition("unused", 4), timeout=60)

@@ -1,6 +1,7 @@
 """The tests of librdkafka, compiled as they are: python -m tests.doors.suites.librdkafka_suite [--only WORD ...].
 
-A package of npm has librdkafka's sources with its tests. Those that need a broker are run, each number in a process.
+A package of npm has librdkafka's sources with its tests. Those that need a broker are run in their authors' quick mode,
+each number in a process.
 `librdkafka_left_out.txt` names the tests that are not run, each with the reason. Every other one must pass. A test that
 skips itself has not passed. The parts of the test of administrators, 0081, are tests here.
 """
@@ -13,7 +14,7 @@ import tarfile
 from collections import defaultdict
 from pathlib import Path
 
-from tests.doors.suites.suite_run import KAFKA_KEPT, Suite, kafka_door, parser, run_program
+from tests.doors.suites.suite_run import KAFKA_KEPT, Suite, kafka_door, parser, run_command, run_program
 
 #: It has librdkafka 2.15.1.
 PACKAGE = "@confluentinc/kafka-javascript@1.10.1"
@@ -30,10 +31,12 @@ MULTIPLIER = 3
 PARTED = {"0081_admin": "0081-admin.c"}
 #: It runs the others.
 _DRIVERS = ("do_test_apis",)
+#: {scenario: whether topics are created by their first use}
+SCENARIOS = {"default": "on", "noautocreate": "off"}
 #: Each test has an entry in a table: its name, then its flags. A local one needs no broker.
 _ENTRY = re.compile(r"_TEST\(\s*(\w+),\s*([\w |]+)(.*?)\)(?=,\s*(?:_TEST|#|/\*|\{))", re.DOTALL)
 _SCENARIO = re.compile(r'\.scenario\s*=\s*"([\w,]+)"')
-_PART = re.compile(r"^static void (do_test_\w+)\(", re.MULTILINE)
+_PART = re.compile(r"^static void\s(do_test_\w+)\(", re.MULTILINE)
 _OUTCOME = re.compile(r"Test (\w+) (PASSED|FAILED|SKIPPED)")
 
 
@@ -99,32 +102,37 @@ def main() -> int:
     only = parser(__doc__).parse_args().only
     folder = built()
     scenario_of = scenarios(folder)
-    suite = Suite("librdkafka", list(scenario_of), kept=KAFKA_KEPT)
+    suite = Suite("librdkafka", list(scenario_of), groups=list(PARTED), kept=KAFKA_KEPT)
     #: What a process runs is chosen by a number, a scenario, and a part.
     units: defaultdict[str, list[str]] = defaultdict(list)
     for name in suite.chosen(only):
         units[f"{name.partition('_')[0]}-{scenario_of[name]}-{name.partition('.')[2]}"].append(name)
 
-    with kafka_door() as (_, server):
+    with kafka_door() as (cluster, server):
         conf = KAFKA_KEPT / "test.conf"
         conf.write_text(f"metadata.broker.list={server}\ntest.timeout.multiplier={MULTIPLIER}\n")
 
         def outcomes(unit: str, log: Path) -> dict[str, bool]:
             number, scenario, part = unit.split("-")
-            libraries = f"{folder.parent / 'src'}:{folder.parent / 'src-cpp'}"
             variables = {
-                "LD_LIBRARY_PATH": libraries,
+                "LD_LIBRARY_PATH": f"{folder.parent / 'src'}:{folder.parent / 'src-cpp'}",
                 "RDKAFKA_TEST_CONF": str(conf),
                 "TESTS": number,
                 "TEST_KAFKA_VERSION": KAFKA,
             }
-            words = ("./test-runner", "-p1", "-L", "-K", "-s", scenario)
             if part:
                 variables["SUBTESTS"] = f"{part}:"
+            words = ("./test-runner", "-p1", "-Q", "-L", "-K", "-s", scenario)
             run_program(words, folder, log, seconds=TEST_S, variables=variables)
             return outcomes_in(log, units[unit])
 
-        return suite.run(list(units), outcomes, at_once=AT_ONCE)
+        status = 0
+        for scenario, creates in SCENARIOS.items():
+            run_command(cluster, "policy", "set", "public/default", "auto-topic-creation", creates)
+            chosen = [unit for unit in units if unit.split("-")[1] == scenario]
+            if chosen:
+                status |= suite.run(chosen, outcomes, at_once=AT_ONCE)
+        return status
 
 
 if __name__ == "__main__":
