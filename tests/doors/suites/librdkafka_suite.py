@@ -94,7 +94,7 @@ def outcomes_in(log: Path, names: list[str]) -> dict[str, bool]:
     outcomes = {}
     for name in names:
         test, _, part = name.partition(".")
-        outcomes[name] = words.get(test) == "PASSED" and f"[ {part}" in text
+        outcomes[name] = words.get(test) == "PASSED" and (not part or f"[ {part}:" in text)
     return outcomes
 
 
