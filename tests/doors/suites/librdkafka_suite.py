@@ -106,14 +106,15 @@ def main() -> int:
     #: What a process runs is chosen by a number, a scenario, and a part.
     units: defaultdict[str, list[str]] = defaultdict(list)
     for name in suite.chosen(only):
-        units[f"{name.partition('_')[0]}-{scenario_of[name]}-{name.partition('.')[2]}"].append(name)
+        part = name.partition(".")[2]
+        units[f"{name.partition('_')[0]}-{scenario_of[name]}{part and f'-{part}'}"].append(name)
 
     with kafka_door() as (cluster, server):
         conf = KAFKA_KEPT / "test.conf"
         conf.write_text(f"metadata.broker.list={server}\ntest.timeout.multiplier={MULTIPLIER}\n")
 
         def outcomes(unit: str, log: Path) -> dict[str, bool]:
-            number, scenario, part = unit.split("-")
+            number, scenario, *part = unit.split("-")
             variables = {
                 "LD_LIBRARY_PATH": f"{folder.parent / 'src'}:{folder.parent / 'src-cpp'}",
                 "RDKAFKA_TEST_CONF": str(conf),
@@ -121,7 +122,7 @@ def main() -> int:
                 "TEST_KAFKA_VERSION": KAFKA,
             }
             if part:
-                variables["SUBTESTS"] = f"{part}:"
+                variables["SUBTESTS"] = f"{part[0]}:"
             words = ("./test-runner", "-p1", "-Q", "-L", "-K", "-s", scenario)
             run_program(words, folder, log, seconds=TEST_S, variables=variables)
             return outcomes_in(log, units[unit])
