@@ -76,6 +76,8 @@ class PythonTests:
         shutil.rmtree(self._folder, ignore_errors=True)
         # Only the tests, because the library itself would come before the installed one.
         shutil.copytree((sources or self._downloaded()) / self._client.tests, self._folder / self._client.tests)
+        # Else the configuration of this repository would be taken.
+        (self._folder / "pytest.ini").write_text("[pytest]\nasyncio_mode = auto\nmarkers = ssl\n")
         for path, text in _MISSING.get(name, {}).items():
             (self._folder / path).write_text(text)
 
@@ -89,25 +91,24 @@ class PythonTests:
             opened.extractall(to, filter="data")
         return to / archive.name.removesuffix(".tar.gz")
 
-    def pytest(self, log: Path, server: str, *words: str, seconds: float) -> None:
+    def pytest(self, log: Path, server: str, *words: str, seconds: float) -> int | None:
         variables = {"PYTHONPATH": str(HERE), SERVER: server}
         for name, value in self._client.variables.items():
             variables[name] = value.format(server=server, folder=self._folder)
-        own = ("-p", "kafka_plugin", "-p", "no:cacheprovider", "-o", "addopts=", "-o", "asyncio_mode=auto")
+        own = ("-p", "kafka_plugin", "-p", "no:cacheprovider")
         limit = (f"--timeout={TEST_S}", "--timeout-method=signal")
         words = (str(self._python), "-m", "pytest", "-q", *own, *limit, *words)
-        run_program(words, self._folder, log, seconds=seconds, variables=variables)
+        return run_program(words, self._folder, log, seconds=seconds, variables=variables)
 
     def nodes(self) -> dict[str, list[str]]:
         """{name of a test: its nodes, one for each set of arguments}."""
         log = KAFKA_KEPT / f"{self._name}-found.log"
-        self.pytest(log, "127.0.0.1:0", "--collect-only", *self._client.run, seconds=FILE_S)
+        if self.pytest(log, "127.0.0.1:0", "--collect-only", *self._client.run, seconds=FILE_S) != 0:
+            raise SystemExit(f"the tests cannot be imported: {log}")
         found: defaultdict[str, list[str]] = defaultdict(list)
         for word, node in _lines(log):
             if word == "found":
                 found[_name_of(node)].append(node)
-        if not found:
-            raise SystemExit(f"no test was found: {log}")
         return found
 
     def outcomes(self, log: Path, server: str, nodes: Sequence[str]) -> dict[str, bool]:
