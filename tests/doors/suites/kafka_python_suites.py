@@ -55,6 +55,7 @@ CLIENTS = {
     "aiokafka": Client("tests", (f"--docker-image=door_{KAFKA}", "--no-pull", "tests"), {}),
     "confluent-kafka": Client(
         "tests",
+        # Those of a schema registry need one.
         ("--ignore=tests/integration/schema_registry", "tests/integration"),
         {"BROKERS": "{server}"},
     ),
