@@ -20,7 +20,7 @@ import pytest
 #: HOST:PORT of the door.
 SERVER = "SUITE_SERVER"
 #: A test that needs a broker uses one of these fixtures, itself or through others.
-_BROKERS = {"kafka_broker", "kafka_broker_factory", "kafka_cluster", "sasl_cluster", "setup_test_class"}
+_BROKERS = {"kafka_broker", "kafka_broker_factory", "kafka_cluster", "sasl_cluster", "setup_test_class", "ssl_kafka"}
 
 
 def _replaced() -> dict[str, Any]:
