@@ -26,7 +26,7 @@ WIRES = $(sort $(patsubst proto/%/,%,$(dir $(PROTOS))))
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup proto kafka-tables guarantees lint measure format test test-core test-doors test-effects test-spark test-lab test-changed test-steady proofs sim demo spark-proof jobs-proof fault-proof effects-proof effects-comparison copier-proof kafka-java-proof pulsar-java-proof pulsar-go-proof pulsar-suites-proof pulsar-proof kafka-proof verdicts-proof upgrade-proof retention-proof ledgers-proof records-proof console-proof smoke smoke-storage smoke-spark chaos bench images dist lock clean tools tools-java how-long
+.PHONY: help setup proto kafka-tables guarantees lint measure format test test-core test-doors test-effects test-spark test-lab test-changed test-steady proofs sim demo spark-proof jobs-proof fault-proof effects-proof effects-comparison copier-proof kafka-java-proof pulsar-java-proof pulsar-go-proof pulsar-suites-proof pulsar-proof kafka-proof kafka-suites-proof verdicts-proof upgrade-proof retention-proof ledgers-proof records-proof console-proof smoke smoke-storage smoke-spark chaos bench images dist lock clean tools tools-java tools-librdkafka how-long
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "make %-13s %s\n", $$1, $$2}'
@@ -90,7 +90,7 @@ test-changed: tools $(STAMP) ## run the tests that depend on the files that diff
 test-steady: tools $(STAMP) ## run `make test` RUNS times, ten unless given, beside LOAD processes that compute, none unless given
 	@$(BIN)/python -m tests.suite.steady --runs $(RUNS) --load $(LOAD)
 
-proofs: tools $(if $(filter kafka-java pulsar-java pulsar-suites pulsar-defects,$(or $(ONLY),pulsar-java)),tools-java) $(STAMP) ## run the proofs that the default tests leave to the night (ONLY=names, see python -m tests.suite --list)
+proofs: tools $(if $(filter kafka-java pulsar-java pulsar-suites pulsar-defects,$(or $(ONLY),pulsar-java)),tools-java) $(if $(filter kafka-suites,$(or $(ONLY),kafka-suites)),tools-librdkafka) $(STAMP) ## run the proofs that the default tests leave to the night (ONLY=names, see python -m tests.suite --list)
 	@$(BIN)/python -m tests.suite --proofs $(ONLY)
 
 # Programs that the tests start and that no Python package contains. What is missing is installed: in CI without a
@@ -119,6 +119,15 @@ tools:
 tools-java:
 	@missing=; command -v mvn >/dev/null || missing=maven; \
 	command -v javac >/dev/null || missing="$$missing openjdk-17-jdk-headless"; \
+	$(INSTALL_MISSING)
+
+# What compiles librdkafka's tests, with zstd; only their proof needs it.
+tools-librdkafka:
+	@missing=; command -v npm >/dev/null || missing=npm; \
+	command -v g++ >/dev/null || missing="$$missing g++"; \
+	[ -e /usr/include/openssl/ssl.h ] || missing="$$missing libssl-dev"; \
+	[ -e /usr/include/zlib.h ] || missing="$$missing zlib1g-dev"; \
+	[ -e /usr/include/zstd.h ] || missing="$$missing libzstd-dev"; \
 	$(INSTALL_MISSING)
 
 # Before anything is downloaded or run.
@@ -166,6 +175,12 @@ pulsar-suites-proof: tools tools-java $(STAMP) ## Pulsar's own tests of its Go a
 	$(BIN)/python -m tests.doors.suites.go_suite
 	$(BIN)/python -m tests.doors.suites.java_suite
 	$(if $(PULSAR_CLIENT_PYTHON),$(BIN)/python -m tests.doors.suites.python_suite --sources $(PULSAR_CLIENT_PYTHON))
+
+kafka-suites-proof: tools tools-librdkafka $(STAMP) ## Kafka's own tests of librdkafka and kafka-python in front of a door, of aiokafka with AIOKAFKA=checkout, and of confluent-kafka with CONFLUENT_KAFKA=checkout; tests/doors/suites lists what is left out; needs npm and a C++ compiler
+	$(BIN)/python -m tests.doors.suites.librdkafka_suite
+	$(BIN)/python -m tests.doors.suites.kafka_python_suites kafka-python
+	$(if $(AIOKAFKA),$(BIN)/python -m tests.doors.suites.kafka_python_suites aiokafka --sources $(AIOKAFKA))
+	$(if $(CONFLUENT_KAFKA),$(BIN)/python -m tests.doors.suites.kafka_python_suites confluent-kafka --sources $(CONFLUENT_KAFKA))
 
 pulsar-proof: tools-java $(STAMP) ## defects of Pulsar, shown with its own clients, and what a door makes of them; needs Maven and a JDK, and Go for its rows (PROOF=more options)
 	@mkdir -p $(PULSAR_PROOF)/go

@@ -51,6 +51,14 @@ PROOFS_OF_DOORS: tuple[Proof, ...] = (
         seconds=2_400.0,
     ),
     Proof(
+        "kafka-suites",
+        (),
+        ("services/oncelog_doors", f"{CORE}/formats/kafka.py", f"{CORE}/publishing", "tests/doors/suites"),
+        ("doors/clients/test_kafka_clients.py", "doors/cluster/test_kafka_door.py"),
+        words=("make", "--no-print-directory", "kafka-suites-proof"),
+        seconds=2_400.0,
+    ),
+    Proof(
         "pulsar-defects",
         (),
         ("services/oncelog_doors", f"{CORE}/formats/pulsar.py", f"{CORE}/publishing"),

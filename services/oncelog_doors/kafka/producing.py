@@ -71,20 +71,19 @@ class Producing:
 
     def __init__(self, around: Sending) -> None:
         self._around = around
-        #: done when the batches of the last request were handed over
-        self._turn: asyncio.Future[None] | None = None
+        #: set when the batches of the last request were handed over. No future: the end of a task that waits for one
+        #: would end the future, too.
+        self._turn: asyncio.Event | None = None
         self._logs: dict[tuple[str, int], TopicName] = {}
         self._checking = Checking(around.tasks)
 
     def produce(self, version: int, asked: Body) -> Coroutine[Any, Any, Body | None]:
         """The body of the answer; None: the client wants none. The calls are in the order of the requests."""
-        turn, mine = self._turn, asyncio.get_running_loop().create_future()
+        turn, mine = self._turn, asyncio.Event()
         self._turn = mine
         return self._produce(version, asked, turn, mine)
 
-    async def _produce(
-        self, version: int, asked: Body, turn: asyncio.Future[None] | None, mine: asyncio.Future[None]
-    ) -> Body | None:
+    async def _produce(self, version: int, asked: Body, turn: asyncio.Event | None, mine: asyncio.Event) -> Body | None:
         due_ms = self._around.timers.now_ms() + min(max(0, asked["timeout_ms"]), ANSWER_MS_MAX)
         topics = asked["topic_data"]
         parts = [
@@ -94,10 +93,10 @@ class Producing:
         try:
             ready = [refusal or await self._ready(part) for part in parts]
             if turn is not None:
-                await turn
+                await turn.wait()
             answering = [self._offer(each, due_ms) for each in ready]
         finally:
-            mine.set_result(None)
+            mine.set()
         answers = await _each(answering)
         for part, answer in zip(parts, answers, strict=True):
             if answer.code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:

@@ -2,13 +2,14 @@
 
 import asyncio
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
 import oncelog
 from oncelog.runtime.port_claim import claim_port, port_of
 from tests.cluster.cluster_fixture import Cluster
-from tests.doors.clients.kafka_programs import NO_OPTIONS, PUBLISHERS, READERS, Message, Options, Read
+from tests.doors.clients.kafka_programs import DEADLINE_S, NO_OPTIONS, PUBLISHERS, READERS, Message, Options, Read
 
 MESSAGES = [
     Message(b"value %d" % number, b"key %d" % (number % 7), (("h", b"\xff%d" % number), ("h", b"again")))
@@ -78,5 +79,32 @@ def test_a_consumer_by_librdkafka_finds_offsets_by_time_and_ends(servers: str) -
         [later] = consumer.offsets_for_times([TopicPartition("times", 0, 4_000_000_000_000)], timeout=60)
         assert (first.offset, later.offset) == (0, -1)
         assert "times" in consumer.list_topics(timeout=60).topics
+    finally:
+        consumer.close()
+
+
+def _error_of(message: Any) -> Any:
+    assert message is not None, "the end of the partition does not come"
+    return message.error()
+
+
+def test_a_partition_is_there_before_its_first_use(cluster: Cluster, servers: str) -> None:
+    """It is empty. With an error instead, no consumer of the topic begins. One that the topic does not have stays
+    unknown."""
+    from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
+
+    done = cluster.run("admin", "topics", "create", "unused", "--partitions", "4")
+    assert done.returncode == 0, done.stderr
+    options = {"bootstrap.servers": servers, "group.id": "unused", "enable.auto.commit": False}
+    consumer = Consumer({**options, "enable.partition.eof": True})
+    try:
+        assert consumer.get_watermark_offsets(TopicPartition("unused", 1), timeout=60) == (0, 0)
+        [none] = consumer.offsets_for_times([TopicPartition("unused", 2, 1_000)], timeout=60)
+        assert (none.offset, none.error) == (-1, None)
+        consumer.assign([TopicPartition("unused", 3, 0)])
+        while (error := _error_of(consumer.poll(DEADLINE_S))).code() != KafkaError._PARTITION_EOF:
+            assert "consumer groups are not offered" in str(error)
+        with pytest.raises(KafkaException, match="Unknown"):
+            consumer.get_watermark_offsets(TopicPartition("unused", 4), timeout=60)
     finally:
         consumer.close()

@@ -134,6 +134,34 @@ async def test_batches_are_handed_over_in_the_order_of_their_requests() -> None:
         assert await publisher.answer() == (ErrorCode.NONE, 9_000)
 
 
+class _SlowLookUps(FakeCluster):
+    """The first look-up of partitions never has an answer."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.looked_up = 0
+
+    async def partitions(self, topic: TopicName, caller: Caller, *, may_create: bool) -> int:
+        self.looked_up += 1
+        if self.looked_up == 1:
+            await asyncio.Event().wait()
+        return await super().partitions(topic, caller, may_create=may_create)
+
+
+async def test_a_client_goes_while_its_batches_wait_for_the_one_in_front() -> None:
+    """The door goes on: an error that nobody handles would end it, and the connections of all other clients."""
+    cluster, errors = _SlowLookUps(), list[Any]()
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: errors.append(context))
+    async with publishing(cluster) as publisher, raw_client(publisher.world.port) as leaving:
+        for sequence in range(2):
+            leaving.send("Produce", 8, produce(batch(sequence)))
+        await until(lambda: cluster.looked_up == 2, DEADLINE_S)
+        await leaving.close()
+        await until(lambda: len(publisher.world.home.connections) == 1, DEADLINE_S)
+        assert await publisher.send(batch()) == (ErrorCode.NONE, 0)
+    assert errors == []
+
+
 @pytest.mark.hazard("late-answer")
 async def test_what_is_not_decided_in_time_is_unknown_and_stays() -> None:
     """Any number of batches may be in flight, and each is acknowledged late."""

@@ -1,4 +1,4 @@
-"""What the runners of Pulsar's own suites share: the tests that are left out, a door where they expect a broker, and
+"""What the runners of clients' own suites share: the tests that are left out, a door where they expect a broker, and
 what is printed.
 
 A list of tests that are left out has a line `NAME why` for each. A name that stands for no test is an error, so the
@@ -17,12 +17,14 @@ from itertools import count
 from pathlib import Path
 
 from oncelog.runtime.orphan_guard import guarded
+from oncelog.runtime.port_claim import claim_port, port_of
 from tests.cluster.cluster_fixture import Cluster
 
 HERE = Path(__file__).parent
 #: What is fetched and built is kept there, and what the tests print.
 KEPT = HERE.parents[2] / "build/pulsar_clients"
-#: Where the tests expect a broker and its REST.
+KAFKA_KEPT = HERE.parents[2] / "build/kafka_clients"
+#: Where Pulsar's tests expect a broker and its REST.
 PORT, REST_PORT = 6650, 8080
 
 
@@ -37,12 +39,13 @@ def parser(description: str | None) -> argparse.ArgumentParser:
 class Suite:
     """One suite: the names of its tests, and those that are left out."""
 
-    def __init__(self, language: str, names: Sequence[str], *, groups: Sequence[str] = ()) -> None:
-        """groups: names that stand for all tests `GROUP.test` in the list of what is left out."""
+    def __init__(self, language: str, names: Sequence[str], *, groups: Sequence[str] = (), kept: Path = KEPT) -> None:
+        """groups: names that stand for all tests `GROUP.test` in the list of what is left out. kept: where its logs
+        are."""
         self._list = HERE / f"{language}_left_out.txt"
         self._names = names
         self._reasons = _reasons(self._list)
-        self._logs = KEPT / f"{language}-suite"
+        self._logs = kept / f"{language}-suite"
         self._logs.mkdir(parents=True, exist_ok=True)
         unknown = sorted(set(self._reasons) - set(names) - set(groups))
         if unknown:
@@ -109,20 +112,34 @@ def door() -> Iterator[Cluster]:
         yield cluster
 
 
+@contextmanager
+def kafka_door(**settings: int) -> Iterator[tuple[Cluster, str]]:
+    """A cluster with a door for clients of Kafka, and HOST:PORT of the door. settings: of the services."""
+    with (
+        claim_port("127.0.0.1") as claim,
+        tempfile.TemporaryDirectory() as own,
+        Cluster.running(Path(own), kafka_port=port_of(claim), **settings) as cluster,
+    ):
+        yield cluster, str(cluster.status()["kafka_servers"])
+
+
 def run_command(cluster: Cluster, *words: str) -> None:
     """`oncelog admin` with these words."""
     done = cluster.run("admin", *words)
     assert done.returncode == 0, done.stderr
 
 
-def run_program(words: Sequence[str], folder: Path, log: Path, *, seconds: float) -> int | None:
-    """The exit status of a program, which writes into the log; None: it was killed after these seconds."""
+def run_program(
+    words: Sequence[str], folder: Path, log: Path, *, seconds: float, variables: Mapping[str, str] | None = None
+) -> int | None:
+    """The exit status of a program, which writes into the log; None: it was killed after these seconds. variables: of
+    its environment, beside our own."""
     with log.open("wb") as output:
         try:
             return subprocess.run(
                 guarded(words),
                 cwd=folder,
-                env=os.environ,
+                env=os.environ | dict(variables or {}),
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=output,
