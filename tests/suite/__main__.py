@@ -18,7 +18,8 @@ from tests.compiled import keep_compiled
 from tests.suite.changes import before_last_night
 from tests.suite.class_archive import use_class_archive
 from tests.suite.forked_part import forks_of_parts
-from tests.suite.parts import PARTS, PROOFS, ROOT, Part, Proof, as_part
+from tests.suite.parts import PARTS, PROOFS, ROOT, Part, as_part
+from tests.suite.proof import Proof
 from tests.suite.queue import Places, keep_seconds, longest_first, next_part, read_seconds
 from tests.suite.running import Running, clock, kept_files
 from tests.tidy.changed.selection import changed_files, changed_tests, reason_for_all

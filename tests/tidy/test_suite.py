@@ -17,7 +17,8 @@ from tests.cluster.until import until_sync
 from tests.suite.__main__ import chosen_proofs, run_all
 from tests.suite.changes import NIGHT_S, before_last_night
 from tests.suite.forked_part import forks_of_parts
-from tests.suite.parts import PARTS, PROOFS, Part, Proof
+from tests.suite.parts import PARTS, PROOFS, Part
+from tests.suite.proof import Proof
 from tests.suite.queue import Measured, Places, keep_seconds, longest_first, next_part, read_seconds
 from tests.suite.running import Running
 from tests.suite.steady import load

@@ -23,7 +23,7 @@ from oncelog_doors.core.kafka.topic_names import topic_of
 from oncelog_doors.kafka.asking import Asking
 from oncelog_doors.kafka.changes import Changes, outcome_of
 from oncelog_doors.kafka.codec import Body
-from oncelog_doors.kafka.metadata import NODE_ID
+from oncelog_doors.kafka.small_answers import NODE_ID
 
 _TOPIC, _BROKER = 2, 4
 #: The broker's defaults, which clients name so.
