@@ -117,6 +117,7 @@ def _shared(name: str, paths: tuple[str, ...], count: int, seconds: float, compu
 
 
 #: They keep the outcomes of the same runs, so they belong into one process.
+_CLIENTS_OF_KAFKA = ("doors/clients/test_kafka_clients.py", "doors/clients/groups/test_groups.py")
 _SWEEP = tuple(f"simulation/test_{name}.py" for name in ("coverage", "runs", "seeds"))
 _RUNS = tuple(
     f"simulation/test_{name}.py"
@@ -179,7 +180,7 @@ PARTS: tuple[Part, ...] = (
         "doors/clients",
         (
             *("doors/clients/test_file_through_kills.py", "doors/clients/test_python_consumers.py"),
-            *("doors/clients/test_kafka_clients.py", "doors/clients/groups"),
+            *_CLIENTS_OF_KAFKA,
         ),
         110.0,
     ),
@@ -436,11 +437,7 @@ PROOFS: tuple[Proof, ...] = (
             "doors/clients/test_proof_rows.py",
         ),
         ("services/oncelog_doors", f"{_CORE}/formats", f"{_CORE}/groups", f"{_CORE}/publishing", "tests/doors/clients"),
-        (
-            "doors/cluster/test_door_chunks.py",
-            "doors/clients/test_kafka_clients.py",
-            "doors/clients/groups/test_groups.py",
-        ),
+        ("doors/cluster/test_door_chunks.py", *_CLIENTS_OF_KAFKA),
         seconds=350.0,
     ),
     Proof(
