@@ -43,12 +43,13 @@ class _Change(IntEnum):
 
 async def describe_configs(around: Asking, asked: Body) -> Body:
     changes = Changes()
+    synonyms = asked.get("include_synonyms", False)
 
     async def one(resource: Body) -> Body:
         kind, name, keys = resource["resource_type"], resource["resource_name"], resource["configuration_keys"]
         found = await changes.result(lambda: _shown(around, kind, name))
         configs = [] if isinstance(found, Refused) else found
-        shown = [_described(each) for each in configs if not keys or each.name in keys]
+        shown = [_described(each, synonyms) for each in configs if not keys or each.name in keys]
         return {"resource_type": kind, "resource_name": name, "configs": shown, **outcome_of(found)}
 
     return {"results": await asyncio.gather(*map(one, asked["resources"]))}
@@ -74,7 +75,8 @@ async def _check_broker(around: Asking, kind: int, name: str) -> None:
         raise Refused(ErrorCode.CLUSTER_AUTHORIZATION_FAILED, sentence)
 
 
-def _described(config: Config) -> Body:
+def _described(config: Config, synonyms: bool) -> Body:
+    """synonyms: the client asked for them."""
     synonym = {"name": config.name, "value": config.value, "source": config.source}
     return {
         "name": config.name,
@@ -82,7 +84,7 @@ def _described(config: Config) -> Body:
         "read_only": config.read_only,
         "config_source": config.source,
         "is_default": config.source == Source.DEFAULT,
-        "synonyms": [synonym],
+        "synonyms": [synonym] if synonyms else [],
         "config_type": config.kind,
         "documentation": None,
     }

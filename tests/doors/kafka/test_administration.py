@@ -238,9 +238,11 @@ async def test_records_are_deleted_and_the_true_first_offset_is_answered() -> No
 # --- configurations ---------------------------------------------------------------------------------------------------
 
 
-async def described(cluster: FakeCluster, kind: int, name: str, keys: Any = None, version: int = 3) -> Body:
+async def described(
+    cluster: FakeCluster, kind: int, name: str, keys: Any = None, version: int = 3, **more: bool
+) -> Body:
     resource = {"resource_type": kind, "resource_name": name, "configuration_keys": keys}
-    [found] = (await asked(cluster, "DescribeConfigs", {"resources": [resource]}, version))["results"]
+    [found] = (await asked(cluster, "DescribeConfigs", {"resources": [resource]} | more, version))["results"]
     assert (found["resource_type"], found["resource_name"]) == (kind, name)
     return found  # type: ignore[no-any-return]
 
@@ -254,7 +256,9 @@ async def test_configurations_of_a_topic_are_shown_with_their_sources() -> None:
     assert by_name["retention.ms"]["config_source"] == Source.DEFAULT_OF_CLUSTER
     assert by_name["cleanup.policy"]["value"] == "delete"
     assert by_name["max.message.bytes"]["read_only"]
-    assert by_name["retention.ms"]["synonyms"] == [{"name": "retention.ms", "value": "3600000", "source": 3}]
+    assert not any(each["synonyms"] for each in found["configs"])
+    [with_synonyms] = (await described(cluster, TOPIC, "orders", ["retention.ms"], include_synonyms=True))["configs"]
+    assert with_synonyms["synonyms"] == [{"name": "retention.ms", "value": "3600000", "source": 3}]
     asked_for = await described(cluster, TOPIC, "orders", ["retention.ms", "no.such"], version=0)
     assert [(each["name"], each["is_default"]) for each in asked_for["configs"]] == [("retention.ms", False)]
 
