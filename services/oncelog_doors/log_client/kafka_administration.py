@@ -8,7 +8,7 @@ from urllib.parse import urlencode
 from oncelog.client.network.backoff import persist
 from oncelog.client.network.problems import error_of_problem
 from oncelog.client.rest_calls import topic_path
-from oncelog.core.errors import Conflict, Fatal, PreconditionFailed, TopicNotFound
+from oncelog.core.errors import Conflict, Fatal, InvalidArgument, PreconditionFailed, TopicNotFound
 from oncelog.core.names import NamespaceName, TopicName
 from oncelog.runtime.tokens import SCHEME
 from oncelog_doors.core.kafka.topic_configs import AppliedConfigs, OwnConfigs, Retention, Source
@@ -87,7 +87,11 @@ class KafkaAdministration:
         except TopicNotFound:
             if log.partition is None:
                 raise
-            return 0  # a partition that was never used
+            # A partition that was never used ends at 0.
+            if before:
+                message = f"before_index is {before}, and {log} ends at 0: give 0"
+                raise InvalidArgument(message, field="before_index", limit=0) from None
+            return 0
 
     async def _until(self, timeout_ms: int, what: str, ask: Callable[[bool], Awaitable[T]]) -> T:
         return await persist(ask, timeout_ms=timeout_ms, what=what)

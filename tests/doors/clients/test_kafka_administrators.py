@@ -6,7 +6,7 @@ from typing import Any
 
 import httpx
 import pytest
-from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 
 from oncelog.runtime.port_claim import claim_port, port_of
 from oncelog_doors.core.kafka.error_codes import ErrorCode
@@ -97,6 +97,10 @@ def test_a_partition_that_was_never_used_is_empty_and_can_be_waited_for(servers:
     try:
         for partition in range(3):
             assert consumer.get_watermark_offsets(TopicPartition("unused", partition), timeout=60) == (0, 0)
+        assert [administrator.delete_records("unused", offset) for offset in (-1, 0)] == [0, 0]
+        with pytest.raises(KafkaException) as refused:
+            administrator.delete_records("unused", 1)
+        assert refused.value.args[0].code() == ErrorCode.OFFSET_OUT_OF_RANGE
         [later] = consumer.offsets_for_times([TopicPartition("unused", 2, 1_000)], timeout=60)
         assert later.offset == -1
         assert asyncio.run(fetched(servers, "unused", 1)) == 0

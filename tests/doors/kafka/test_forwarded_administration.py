@@ -6,8 +6,17 @@ from typing import Any
 
 import pytest
 
-from oncelog.core.errors import Conflict, DeadlineExceeded, PreconditionFailed, ServiceUnavailable, TopicNotFound
+from oncelog.core.errors import (
+    Conflict,
+    DeadlineExceeded,
+    InvalidArgument,
+    PreconditionFailed,
+    ServiceUnavailable,
+    TopicNotFound,
+)
 from oncelog.core.names import NamespaceName, parse_topic
+from oncelog_doors.core.kafka.error_codes import ErrorCode
+from oncelog_doors.core.kafka.refusals import refused_for
 from oncelog_doors.core.kafka.topic_configs import FOR_EVER, AppliedConfigs, OwnConfigs, Retention, Source
 from oncelog_doors.log_client.kafka_administration import KafkaAdministration
 from oncelog_doors.rest.ports import RestAnswer
@@ -193,7 +202,12 @@ async def test_a_partition_that_was_never_used_is_empty() -> None:
         f"GET {PLACE}/producers?limit=1000": [NOT_FOUND],
     }
     admin = KafkaAdministration(PlannedRest(calls), None)
-    assert await admin.trim(part, None, LIMIT_MS) == 0
+    assert [await admin.trim(part, before, LIMIT_MS) for before in (None, 0)] == [0, 0]
+    with pytest.raises(
+        InvalidArgument, match="before_index is 1, and public/default/orders-partition-1 ends at 0"
+    ) as refused:
+        await admin.trim(part, 1, LIMIT_MS)
+    assert refused_for(refused.value).code == ErrorCode.OFFSET_OUT_OF_RANGE
     assert await admin.producers(part) == ()
     with pytest.raises(TopicNotFound):
         await admin.trim(ORDERS, None, LIMIT_MS)
