@@ -100,7 +100,8 @@ class DoorProcess:
                 serving |= await _serve_rest(stack, settings, security, rest, cluster, serving)
             if settings.kafka_address or settings.kafka_tls_address:
                 namespace = parse_namespace(settings.kafka_namespace_name)
-                kafka = _kafka_home(settings, self._kafka(cluster, rest, cluster_id, namespace), admissions)
+                topics = self._kafka(cluster, rest, cluster_id, namespace, partitions_default=settings.kafka_partitions)
+                kafka = _kafka_home(settings, topics, admissions)
                 observe_kafka(telemetry, kafka)
                 doors.append(Listener(kafka, partial(KafkaConnection, kafka)))
                 stack.push_async_callback(doors[-1].close)

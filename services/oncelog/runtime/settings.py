@@ -16,7 +16,7 @@ from urllib.parse import urlsplit
 
 from oncelog.core.address import host_fault, join_address
 from oncelog.core.errors import InvalidArgument, InvalidName
-from oncelog.core.names import parse_namespace
+from oncelog.core.names import PARTITIONS_MAX, parse_namespace
 from oncelog.runtime.logs import LEVELS
 from oncelog.runtime.observing.http_hosts import HttpHosts
 
@@ -313,6 +313,8 @@ class DoorSettings(ProcessSettings):
     kafka_advertised_address: str = ""
     #: of topics that clients of Kafka name without one
     kafka_namespace_name: str = "public/default"
+    #: partitions, 1 to 1,000, of topics that clients of Kafka create by their first use, or without a number
+    kafka_partitions: int = 1
     #: of one request of a client of Kafka
     kafka_request_bytes_max: int = 16 * 1024 * 1024
     #: the topic owners' limit of a message, which clients get when they connect
@@ -336,6 +338,9 @@ class DoorSettings(ProcessSettings):
         except InvalidName as error:
             message = f"{variable('kafka_namespace_name')}: {error}"
             raise InvalidArgument(message, field="kafka_namespace_name") from error
+        if self.kafka_partitions > PARTITIONS_MAX:
+            message = f"{variable('kafka_partitions')} must be at most {PARTITIONS_MAX}, not {self.kafka_partitions}"
+            raise InvalidArgument(message, field="kafka_partitions", limit=PARTITIONS_MAX)
         for field in with_tls:
             if getattr(self, field) and not self.tls_certificate_file:
                 message = f"{variable(field)} needs {variable('tls_certificate_file')}"

@@ -60,7 +60,7 @@ async def _shown(around: Asking, kind: int, name: str) -> list[Config]:
     if kind == _TOPIC:
         return topic_configs(await around.administration.configs(topic_of(name, around.namespace)), bytes_max)
     await _check_broker(around, kind, name)
-    return [] if name == _ALL_BROKERS else broker_configs(NODE_ID, bytes_max)
+    return [] if name == _ALL_BROKERS else broker_configs(NODE_ID, bytes_max, around.cluster.partitions_default)
 
 
 async def _check_broker(around: Asking, kind: int, name: str) -> None:

@@ -204,7 +204,8 @@ class ClusterPort(Protocol):
         """Those that the caller has there."""
 
     async def partitions(self, topic: TopicName, caller: Caller, *, may_create: bool) -> int:
-        """0: the topic is not partitioned. A topic that is created can be used when this returns."""
+        """0: the topic is not partitioned. A topic that is created has `partitions_default` and can be used when this
+        returns."""
 
     async def topics_of(self, namespace: NamespaceName, caller: Caller) -> Sequence[NamedTopic]:
         """The topics of a namespace, without their partitions."""
@@ -221,6 +222,10 @@ class ClusterPort(Protocol):
     @property
     def batch_bytes_max(self) -> int:
         """The limit of the log for a batch."""
+
+    @property
+    def partitions_default(self) -> int:
+        """Of a new topic, unless its creator says how many."""
 
     async def new_producer_id(self) -> int:
         """One that no other client of this cluster ever gets."""

@@ -33,7 +33,8 @@ async def create_topics(around: Asking, asked: Body) -> Body:
 async def _create(around: Asking, topic: TopicName, wanted: Body, is_trial: bool) -> None:
     admin = around.administration
     assigned = [each["partition_index"] for each in wanted["assignments"]]
-    count = count_of_new(wanted["num_partitions"], wanted["replication_factor"], assigned)
+    default = around.cluster.partitions_default
+    count = count_of_new(wanted["num_partitions"], wanted["replication_factor"], assigned, default)
     configs = _configs(wanted["configs"])
     own = OwnConfigs()
     if configs:

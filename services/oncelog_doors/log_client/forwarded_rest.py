@@ -13,7 +13,7 @@ _HEADER_CHARACTERS_MAX = 8_192
 
 
 class ForwardedRest:
-    """client: without a token."""
+    """client: without a token, unless all callers are the door itself: its own token goes with calls that have none."""
 
     def __init__(self, client: AsyncClient) -> None:
         self._client = client

@@ -1,17 +1,20 @@
 """The cluster for administrators among Kafka's clients (`kafka.administration_ports.AdministrationPort`): REST of the
 cluster, with the token of the client. So rights are judged, and changes are noted, as those of any other caller."""
 
+import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import suppress
 from typing import Any, TypeVar
 from urllib.parse import urlencode
 
 from oncelog.client.network.backoff import persist
 from oncelog.client.network.problems import error_of_problem
 from oncelog.client.rest_calls import topic_path
-from oncelog.core.errors import Conflict, Fatal, InvalidArgument, PreconditionFailed, TopicNotFound
+from oncelog.core.errors import Conflict, Fatal, InvalidArgument, PreconditionFailed, ServiceUnavailable, TopicNotFound
 from oncelog.core.names import NamespaceName, TopicName
 from oncelog.runtime.tokens import SCHEME
 from oncelog_doors.core.kafka.topic_configs import AppliedConfigs, OwnConfigs, Retention, Source
+from oncelog_doors.core.kafka.topic_names import check_length
 from oncelog_doors.kafka.administration_ports import ConfigChange, KnownProducer
 from oncelog_doors.rest.json_calls import JsonAnswer, JsonCalls
 from oncelog_doors.rest.ports import RestPort
@@ -53,10 +56,37 @@ class KafkaAdministration:
         return int((await self._ask("GET", f"{topic_path(topic)}/partitions")).value["partitions"])
 
     async def create(self, topic: TopicName, count: int) -> None:
+        check_length(topic, count)
         # Once: asked for again, it might find its own topic, or that of another client.
         await self._ask("PUT", f"{topic_path(topic)}/partitions", count)
 
+    async def create_by_use(self, topic: TopicName, count: int, timeout_ms: int) -> None:
+        """Create the topic for a client that uses it, unless it exists by then. Needs the right to administer, to read
+        the policy of the namespace.
+
+        Raises TopicNotFound if the namespace forbids it, and ServiceUnavailable without an answer in that time.
+        """
+        try:
+            async with asyncio.timeout(timeout_ms / 1000):
+                await self._check_creation_by_use(topic)
+                with suppress(Conflict):  # another client was first
+                    await self.create(topic, count)
+        except TimeoutError as error:
+            message = f"the creation of {topic} has no answer within {timeout_ms} ms: ask again"
+            raise ServiceUnavailable(message, topic=str(topic)) from error
+
+    async def _check_creation_by_use(self, topic: TopicName) -> None:
+        path = f"/admin/v2/namespaces/{topic.namespace_name}/autoTopicCreation"
+        policy = (await self._ask("GET", path, applied="true")).value
+        if not policy["value"]:
+            message = (
+                f"topic {topic} does not exist, and its {policy['source']} disables automatic topic creation: create "
+                "the topic"
+            )
+            raise TopicNotFound(message, topic=str(topic))
+
     async def grow(self, topic: TopicName, count: int, timeout_ms: int) -> None:
+        check_length(topic, count)
         await self._until(
             timeout_ms, f"the growth of {topic}", lambda _: self._ask("POST", f"{topic_path(topic)}/partitions", count)
         )

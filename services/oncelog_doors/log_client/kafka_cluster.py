@@ -19,6 +19,7 @@ from oncelog.core.names import NamespaceName, TopicName
 from oncelog_doors.connections.ports import ProvedCaller
 from oncelog_doors.core.kafka.producer_ids import is_ours, producer_id_of
 from oncelog_doors.core.kafka.stored_entries import first_at, goes_out_as_it_came, records_of
+from oncelog_doors.core.shared.lookup_rights import require_creation
 from oncelog_doors.core.shared.named_topics import OWN_PREFIX, NamedTopic
 from oncelog_doors.kafka.ports import NO_OFFSET, Bounds, FoundOffset, ProducerPort, ReadBatch, StoredPlace
 from oncelog_doors.log_client.forwarded_rest import ForwardedRest
@@ -32,6 +33,8 @@ from oncelog_doors.log_client.sdk_cluster import SdkCluster
 
 #: Of a question to the owner of a topic; clients wait 30 s and more, and ask again.
 _QUESTION_MS = 20_000
+#: Of the creation of a topic by its first use: clients ask again.
+_CREATION_MS = 3_000
 #: How old the rights of a role may be that one request after the other is judged by.
 _RIGHTS_AGE_S = 5.0
 #: Entries that are looked at for the first message of a time.
@@ -49,9 +52,19 @@ _LEASE_S = 10.0
 class KafkaCluster:
     """cluster: of all doors of this process. rest: for what clients do with the rights of their own tokens."""
 
-    def __init__(self, cluster: SdkCluster, rest: ForwardedRest, cluster_id: str, namespace: NamespaceName) -> None:
-        """namespace: has the topic by whose leases producer ids are given."""
+    def __init__(
+        self,
+        cluster: SdkCluster,
+        rest: ForwardedRest,
+        cluster_id: str,
+        namespace: NamespaceName,
+        *,
+        partitions_default: int,
+    ) -> None:
+        """namespace: has the topic by whose leases producer ids are given. partitions_default: of new topics."""
         self._cluster, self._rest = cluster, rest
+        self._own_rights = KafkaAdministration(ForwardedRest(cluster.client), None)
+        self.partitions_default = partitions_default
         self.cluster_id = cluster_id
         self.groups = KafkaGroups(cluster)
         self.offsets = KafkaOffsets(cluster)
@@ -69,7 +82,17 @@ class KafkaCluster:
         return await self._cluster.caller_of(token, address)
 
     async def partitions(self, topic: TopicName, caller: Caller, *, may_create: bool) -> int:
-        return await self._cluster.partitions(topic, caller, may_create=may_create, sees=_SEES)
+        try:
+            return await self._cluster.partitions(topic, caller, may_create=False, sees=_SEES)
+        except TopicNotFound:
+            if not may_create:
+                raise
+        if Right.PRODUCE not in await self.rights_of(topic.namespace_name, caller):
+            require_creation(caller, topic)
+        # With partitions, so that the topic can get more of them. With the rights of the door: a role that may only
+        # publish cannot read whether the namespace allows the creation.
+        await self._own_rights.create_by_use(topic, self.partitions_default, _CREATION_MS)
+        return await self._cluster.partitions(topic, caller, may_create=False, sees=_SEES)
 
     async def topics_of(self, namespace: NamespaceName, caller: Caller) -> Sequence[NamedTopic]:
         return await self._cluster.topics_of(namespace, caller, _SEES)

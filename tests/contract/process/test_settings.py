@@ -22,7 +22,7 @@ from oncelog.runtime.settings import (
 UNITS = (
     "_ms", "_bytes", "_max", "_min", "_port", "_host", "_hosts", "_quorum", "_level", "_directory", "_block",
     "_file", "_superusers", "_url", "_s", "_check", "balance", "_address", "_addresses", "_name", "_target", "_roles",
-    "url",
+    "_partitions", "url",
 )  # fmt: skip
 
 
@@ -207,6 +207,13 @@ def test_address_to_listen_on_has_a_host_and_a_port(field: str, address: str) ->
         load(DoorSettings, {}, **{field: address})
     for valid in ("0.0.0.0:6651", "[::]:0"):
         assert load(DoorSettings, {}, pulsar_address=valid).pulsar_address == valid
+
+
+def test_topics_of_kafka_have_partitions_within_the_limit() -> None:
+    assert load(DoorSettings, {"ONCELOG_KAFKA_PARTITIONS": "1000"}).kafka_partitions == 1_000
+    for count, limit in (("0", "at least 1"), ("1001", "at most 1000")):
+        with pytest.raises(InvalidArgument, match=f"ONCELOG_KAFKA_PARTITIONS must be {limit}, not {count}"):
+            load(DoorSettings, {"ONCELOG_KAFKA_PARTITIONS": count})
 
 
 def test_door_with_tls_needs_a_certificate() -> None:

@@ -66,6 +66,17 @@ def test_the_life_of_a_topic(administrator: Administrator, cluster: Cluster, ser
     assert administrator.delete(topic) == 0
 
 
+def test_a_topic_that_is_created_by_its_first_use_can_grow(
+    administrator: Administrator, cluster: Cluster, servers: str, topic: str
+) -> None:
+    assert PUBLISHERS["confluent-kafka"](servers, topic, MESSAGES, NO_OPTIONS) == list(range(len(MESSAGES)))
+    with httpx.Client(base_url=cluster.admin_url, trust_env=False) as rest:
+        assert rest.get(f"{TOPIC}/{topic}/partitions").json() == {"partitions": 1}
+    assert administrator.grow(topic, 2) == 0
+    assert administrator.partitions(topic) == 2
+    assert administrator.delete(topic) == 0
+
+
 @pytest.mark.hazard("trimmed-too-far")
 def test_records_are_deleted_up_to_whole_ledgers(administrator: Administrator, servers: str, topic: str) -> None:
     """The answer is the first offset that is left. In the middle of a ledger nothing goes; at the end all goes."""

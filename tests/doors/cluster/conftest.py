@@ -57,11 +57,12 @@ def cluster(files: Path, variables: dict[str, str]) -> Iterator[Cluster]:
 
 @pytest.fixture(scope="module")
 def new_door(cluster: Cluster, variables: dict[str, str]) -> NewDoor:
-    """Makes doors in front of the cluster, with TLS and without."""
+    """Makes doors in front of the cluster, with TLS and without. more: settings, by their names in the code."""
 
-    def made(*arguments: str) -> AbstractContextManager[DoorProgram]:
+    def made(*arguments: str, **more: str) -> AbstractContextManager[DoorProgram]:
         listening = ("--pulsar", "127.0.0.1:0", "--pulsar-tls", "127.0.0.1:0")
-        return DoorProgram.running("--url", cluster.url, *(arguments or listening), settings=variables)
+        settings = variables | {f"ONCELOG_{name.upper()}": value for name, value in more.items()}
+        return DoorProgram.running("--url", cluster.url, *(arguments or listening), settings=settings)
 
     return made
 

@@ -1,6 +1,8 @@
 """Rights of administrators among Kafka's clients, at a door in front of a cluster with TLS and tokens."""
 
+import asyncio
 from collections.abc import Iterator
+from contextlib import AsyncExitStack
 
 import httpx
 import pytest
@@ -126,3 +128,58 @@ async def test_changes_are_in_the_audit_log_under_the_role_of_the_client(
     lines = [line for line in logs.splitlines() if "public/default/audited/partitions" in line]
     assert len(lines) == 2
     assert all('"role": "manager"' in line for line in lines)
+
+
+async def used(client: RawClient, name: str, *, version: int = 8) -> tuple[int, int]:
+    """The error code and the number of partitions of a topic, which the client may create."""
+    wanted = {"topics": [{"name": name}], "allow_auto_topic_creation": True}
+    [topic] = (await client.ask("Metadata", version, wanted))["topics"]
+    return int(topic["error_code"]), len(topic["partitions"])
+
+
+async def test_a_topic_that_is_created_by_its_use_has_partitions_and_can_grow(
+    kafka_door: DoorProgram, new_door: NewDoor, cluster: Cluster, manager: str
+) -> None:
+    """Clients of two doors use it at the same time, and all of them see the number of the one that was first."""
+    with new_door("--kafka", "127.0.0.1:0", kafka_partitions="3") as other:
+        async with AsyncExitStack() as stack:
+            ports = [kafka_door.port("kafka"), other.port("kafka")] * 4
+            clients = [await stack.enter_async_context(raw_client(port)) for port in ports]
+            for client in clients:
+                await sign_in(client, "importer")
+            found = await asyncio.gather(*(used(client, "at-once") for client in clients))
+            assert len(set(found)) == 1
+            assert found[0] in {(0, 1), (0, 3)}
+            assert await used(clients[1], "of-three", version=1) == (0, 3)
+            assert await used(clients[0], "of-three") == (0, 3)
+            assert await used(clients[0], "of-one") == (0, 1)
+    async with raw_client(kafka_door.port("kafka")) as client:
+        await sign_in(client, manager)
+        assert await used(client, "not-mine") == (DENIED, 0)
+        assert await grown(client, "of-one") == 0
+        assert await used(client, "of-one") == (0, 3)
+    async with raw_client(kafka_door.port("kafka")) as client:
+        await sign_in(client, "billing")
+        assert await used(client, "not-mine") == (DENIED, 0)
+        assert await used(client, "of-one") == (0, 3)
+
+
+async def test_topics_are_not_created_by_their_use_where_that_is_forbidden(
+    kafka_door: DoorProgram, cluster: Cluster
+) -> None:
+    """Those without partitions stay as they are."""
+    async with httpx.AsyncClient(base_url=cluster.admin_url, trust_env=False, **cluster.rest) as rest:
+        (await rest.put("/admin/v2/persistent/public/default/single")).raise_for_status()
+        (await rest.put("/admin/v2/namespaces/public/strict", json={"auto_create_topics": False})).raise_for_status()
+        (
+            await rest.post("/admin/v2/namespaces/public/strict/permissions/importer", json=["produce"])
+        ).raise_for_status()
+        async with raw_client(kafka_door.port("kafka")) as client:
+            await sign_in(client, "importer")
+            assert await used(client, "public/strict/orders") == (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, 0)
+            assert await created(client, "public/strict/orders") == 0
+            assert await used(client, "public/strict/orders") == (0, 2)
+            assert await used(client, "single") == (0, 1)
+            assert await used(client, "missing/space/orders") == (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, 0)
+        path = "/admin/v2/persistent/public/default/single/partitions"
+        assert (await rest.get(path)).json() == {"partitions": 0}

@@ -196,6 +196,7 @@ class FakeCluster:
 
     cluster_id = "cluster"
     batch_bytes_max = 1_000_000
+    partitions_default = 1
 
     def __init__(self, tokens: dict[str, str] | None = None) -> None:
         self.tokens = tokens or {}
@@ -268,7 +269,7 @@ class FakeCluster:
             if not may_create:
                 raise TopicNotFound(f"there is no topic {name}")
             self.created.append(name)
-            self.partition_counts[name] = 0
+            self.partition_counts[name] = self.partitions_default
         return self.partition_counts[name]
 
     async def topics_of(self, namespace: NamespaceName, caller: Caller) -> Sequence[NamedTopic]:

@@ -55,8 +55,9 @@ def outcome(answer: Body, of: str) -> tuple[int, Any]:
 
 async def test_a_topic_is_created_with_partitions_and_configurations() -> None:
     cluster = FakeCluster()
+    cluster.partitions_default = 4
     topics = (
-        new_topic("one", -1),
+        new_topic("default", -1),
         new_topic("six", 6),
         new_topic("tenant/space/far"),
         new_topic("assigned", -1, replication_factor=-1, assignments=[{"partition_index": n} for n in (1, 0)]),
@@ -64,7 +65,7 @@ async def test_a_topic_is_created_with_partitions_and_configurations() -> None:
         new_topic("connect-offsets", configs=configs(cleanup_policy="compact")),
     )
     assert await created(cluster, *topics) == {each["name"]: (0, None) for each in topics}
-    own = {"one": 1, "six": 6, "assigned": 2, "kept": 1, "connect-offsets": 1}
+    own = {"default": 4, "six": 6, "assigned": 2, "kept": 1, "connect-offsets": 1}
     expected = {f"public/default/{name}": count for name, count in own.items()}
     assert cluster.partition_counts == expected | {ORDERS: 0, "tenant/space/far": 1}
     assert cluster.configs == {

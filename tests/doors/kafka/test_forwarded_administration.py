@@ -1,5 +1,6 @@
 """What a door asks REST for administrators, and what it makes of the answers."""
 
+import asyncio
 import json
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -10,6 +11,7 @@ from oncelog.core.errors import (
     Conflict,
     DeadlineExceeded,
     InvalidArgument,
+    InvalidName,
     PreconditionFailed,
     ServiceUnavailable,
     TopicNotFound,
@@ -190,6 +192,46 @@ async def test_a_creation_is_asked_for_once() -> None:
     assert rest.asked == [(f"PUT {PLACE}/partitions", 3, "")]
     with pytest.raises(Conflict):
         await KafkaAdministration(PlannedRest({f"PUT {PLACE}/partitions": [CONFLICT]}), None).create(ORDERS, 3)
+
+
+ALLOWED = "GET /admin/v2/namespaces/public/default/autoTopicCreation?applied=true"
+
+
+@pytest.mark.parametrize("answer", [ok(), CONFLICT])
+async def test_a_topic_is_created_by_its_use_with_partitions(answer: Answer) -> None:
+    """Another client may be first."""
+    rest = PlannedRest({ALLOWED: [ok({"value": True, "source": "default"})], f"PUT {PLACE}/partitions": [answer]})
+    await KafkaAdministration(rest, None).create_by_use(ORDERS, 3, LIMIT_MS)
+    assert rest.changes() == [(f"PUT {PLACE}/partitions", 3, "")]
+
+
+async def test_a_namespace_may_forbid_that_topics_are_created_by_their_use() -> None:
+    rest = PlannedRest({ALLOWED: [ok({"value": False, "source": "namespace"})]})
+    with pytest.raises(TopicNotFound, match="its namespace disables automatic topic creation"):
+        await KafkaAdministration(rest, None).create_by_use(ORDERS, 3, LIMIT_MS)
+    assert not rest.changes()
+
+
+async def test_an_unknown_policy_or_creation_is_an_error_that_clients_retry() -> None:
+    class Silent(PlannedRest):
+        async def ask(self, *words: Any, **more: Any) -> RestAnswer:
+            await asyncio.Event().wait()
+            raise AssertionError
+
+    away = PlannedRest({ALLOWED: [AWAY]})
+    for rest, limit_ms in ((Silent({}), 1), (away, LIMIT_MS)):
+        with pytest.raises(ServiceUnavailable):
+            await KafkaAdministration(rest, None).create_by_use(ORDERS, 3, limit_ms)
+        assert not rest.changes()
+
+
+async def test_a_topic_whose_partitions_could_not_be_used_is_not_created() -> None:
+    rest, long = PlannedRest({}), parse_topic("x" * 244)
+    with pytest.raises(InvalidName, match="at most 243 are allowed"):
+        await KafkaAdministration(rest, None).create(long, 1)
+    with pytest.raises(InvalidName, match="at most 242 are allowed"):
+        await KafkaAdministration(rest, None).grow(long, 11, LIMIT_MS)
+    assert not rest.asked
 
 
 async def test_a_partition_that_was_never_used_is_empty() -> None:

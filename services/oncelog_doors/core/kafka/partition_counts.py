@@ -12,11 +12,11 @@ from oncelog_doors.core.kafka.refusals import Refused
 
 #: What clients send for the default.
 _DEFAULT = -1
-PARTITIONS_DEFAULT = 1
 
 
-def count_of_new(count: int, replication_factor: int, assigned: Sequence[int]) -> int:
-    """assigned: the partitions that the client assigns to replicas; empty: it does not. Raises Refused."""
+def count_of_new(count: int, replication_factor: int, assigned: Sequence[int], default: int) -> int:
+    """assigned: the partitions that the client assigns to replicas; empty: it does not. default: if the client does not
+    say how many. Raises Refused."""
     if assigned:
         if count != _DEFAULT or replication_factor != _DEFAULT:
             sentence = "a topic with assignments has -1 partitions and the replication factor -1 in its request"
@@ -28,7 +28,7 @@ def count_of_new(count: int, replication_factor: int, assigned: Sequence[int]) -
     if replication_factor != _DEFAULT and replication_factor < 1:
         sentence = f"the replication factor is {replication_factor}: give 1 or more, or -1 for the default"
         raise Refused(ErrorCode.INVALID_REPLICATION_FACTOR, sentence)
-    return PARTITIONS_DEFAULT if count == _DEFAULT else _checked(count)
+    return default if count == _DEFAULT else _checked(count)
 
 
 def check_growth(present: int, count: int, assigned: int | None) -> None:

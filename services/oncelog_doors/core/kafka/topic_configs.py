@@ -110,12 +110,13 @@ def topic_configs(applied: AppliedConfigs, message_bytes_max: int) -> list[Confi
     return sorted([*own, *_fixed(message_bytes_max)])
 
 
-def broker_configs(node_id: int, message_bytes_max: int) -> list[Config]:
-    """What clients look at to learn what the cluster does."""
+def broker_configs(node_id: int, message_bytes_max: int, partitions_default: int) -> list[Config]:
+    """What clients look at to learn what the cluster does. partitions_default: of new topics."""
     return sorted(
         [
             Config("broker.id", str(node_id), Kind.INT, Source.BROKER),
             Config("message.max.bytes", str(message_bytes_max), Kind.INT, Source.BROKER),
+            Config("num.partitions", str(partitions_default), Kind.INT, Source.BROKER),
             *(Config(*each) for each in _OF_BROKER),
         ]
     )
@@ -252,6 +253,5 @@ _OF_BROKER = (
     ("log.retention.bytes", "-1", Kind.LONG),
     ("log.retention.ms", "-1", Kind.LONG),
     ("min.insync.replicas", "1", Kind.INT),
-    ("num.partitions", "1", Kind.INT),
     ("unclean.leader.election.enable", "false", Kind.BOOLEAN),
 )

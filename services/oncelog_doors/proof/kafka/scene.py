@@ -83,8 +83,10 @@ class Scene(SceneOf[KafkaProxy, KafkaClient]):
     async def sent_before(self, producer_id: int, numbers: int) -> None:
         """So many records of this producer count as stored. Kafka's rule knows none of them, and takes any number."""
         if self.side is Side.DOOR:
+            await rest(self.world.client, "PUT", f"{self.rest_path}/partitions", 1, may_exist=True)
+            log = f"public/{self.side.value}/{self.topic}-partition-0"
             producer = await create_packed_producer(
-                self.world.client, f"public/{self.side.value}/{self.topic}", producer_name=f"{KAFKA}{producer_id}",
+                self.world.client, log, producer_name=f"{KAFKA}{producer_id}",
                 sequence_mode="epoched", instance_id=producer_id.to_bytes(_INSTANCE_BYTES, "big"), epoch=0,
                 initial_mark=numbers - 1,
             )  # fmt: skip

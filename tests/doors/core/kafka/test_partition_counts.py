@@ -11,7 +11,7 @@ from oncelog_doors.core.kafka.refusals import Refused
 @pytest.mark.parametrize(
     ("count", "factor", "assigned", "found"),
     [
-        (-1, -1, (), 1),
+        (-1, -1, (), 4),
         (6, 3, (), 6),
         (PARTITIONS_MAX, 32_767, (), PARTITIONS_MAX),
         (-1, -1, (1, 0, 2), 3),
@@ -21,7 +21,7 @@ def test_a_new_topic_has_as_many_partitions_as_wanted(
     count: int, factor: int, assigned: tuple[int, ...], found: int
 ) -> None:
     """Any replication factor is taken: Kafka Connect asks for 3."""
-    assert count_of_new(count, factor, assigned) == found
+    assert count_of_new(count, factor, assigned, 4) == found
 
 
 @pytest.mark.parametrize(
@@ -43,7 +43,7 @@ def test_a_new_topic_has_as_many_partitions_as_wanted(
 )
 def test_other_numbers_are_refused(count: int, factor: int, assigned: tuple[int, ...], code: ErrorCode) -> None:
     with pytest.raises(Refused) as raised:
-        count_of_new(count, factor, assigned)
+        count_of_new(count, factor, assigned, 4)
     assert raised.value.code is code
     assert raised.value.sentence
 

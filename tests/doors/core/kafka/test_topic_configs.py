@@ -155,7 +155,8 @@ def test_all_is_shown_in_kafkas_units_with_its_source() -> None:
 
 
 def test_the_broker_says_what_the_cluster_does() -> None:
-    found = {each.name: each.value for each in broker_configs(0, BYTES_MAX)}
+    found = {each.name: each.value for each in broker_configs(0, BYTES_MAX, 6)}
     assert found["delete.topic.enable"] == "true"
     assert found["message.max.bytes"] == str(BYTES_MAX)
-    assert all(each.read_only for each in broker_configs(0, BYTES_MAX))
+    assert found["num.partitions"] == "6"
+    assert all(each.read_only for each in broker_configs(0, BYTES_MAX, 6))
