@@ -4,6 +4,7 @@ Ignored by git means ignored here; a file not yet known to git counts, so that a
 """
 
 import ast
+import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -13,6 +14,8 @@ ROOT = Path(__file__).resolve().parents[2]
 #: The folders of the product: the log, and what is installed beside it. The lab tries them.
 PRODUCT = ("services/oncelog", "services/oncelog_doors", "services/oncelog_effects", "services/oncelog_spark")
 DISTRIBUTIONS = (*PRODUCT, "services/oncelog_lab")
+#: What a make target writes: `make proto` and `make kafka-tables`.
+GENERATED = re.compile(r"_pb2|/wire/kafka_tables\.py$")
 #: The folders of the pure cores.
 CORES = ("services/oncelog/core", "services/oncelog_doors/core", "services/oncelog_effects/core")
 _CACHES = {".git", ".venv", "__pycache__", ".mypy_cache", ".pytest_cache", ".ruff_cache", ".grimp_cache", ".hypothesis"}
@@ -28,7 +31,7 @@ class Source:
     @property
     def is_ours(self) -> bool:
         """Whether we wrote it: generated code follows its generator's rules, the licence its authors'."""
-        return "_pb2" not in self.path and self.path != "LICENSE"
+        return not GENERATED.search(self.path) and self.path != "LICENSE"
 
     @property
     def is_python(self) -> bool:

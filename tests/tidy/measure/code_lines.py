@@ -24,7 +24,7 @@ _COMMENT_OR_STRING = re.compile(
     """,
     re.DOTALL | re.VERBOSE,
 )
-_GENERATED = re.compile(r"_pb2|^services/oncelog/wire/")
+_GENERATED = re.compile(r"_pb2|/wire/kafka_tables\.py$|^services/oncelog/wire/")
 
 
 def is_generated(path: str) -> bool:
