@@ -178,6 +178,7 @@ def _kafka_home(settings: DoorSettings, cluster: KafkaCluster, admissions: Admis
         advertised=advertised,
         admissions=admissions,
         request_bytes_max=settings.kafka_request_bytes_max,
+        offsets_retention_ms=settings.kafka_offsets_retention_ms,
         bytes_max=settings.door_bytes_max,
     )
 

@@ -107,7 +107,7 @@ def test_settings_of_doors_are_those_of_the_code() -> None:
     settings = load(DoorSettings, environment(container("everything")))
     assert (settings.door_connections_max, settings.door_bytes_max) == (2000, 128 << 20)
     assert (settings.log_level, settings.kafka_request_bytes_max) == ("warning", 8 << 20)
-    assert settings.kafka_partitions == 6
+    assert (settings.kafka_partitions, settings.kafka_offsets_retention_ms) == (6, 0)
     assert settings.drain_timeout_ms == values_of("everything")["settings"]["drainTimeoutMs"]
     assert settings.message_bytes_max == values_of("everything")["owner"]["settings"]["messageBytesMax"]
     assert load(DoorSettings, environment(container("pipeline"))).message_bytes_max == 5 << 20

@@ -151,6 +151,13 @@ KAFKA_HAZARDS = {
         "here, far ahead: its batches are duplicates, and are lost.",
         "A producer id tells of which cluster it is; others get a final refusal.",
     ),
+    "console-groups-fill-the-disk": Hazard(
+        "K34. Each `kafka-console-consumer` makes a group of its own, which is never used again. It holds the messages "
+        "that it has not read, until the disk is full. Or a group is deleted that a client has just begun to use, or a "
+        "subscription of the SDK that has the name of one.",
+        "A group without members and commits for seven days loses its offsets. The coordinator looks at its clock at "
+        "each step of the deletion, and owners keep an offset that no group has committed, or one has lately.",
+    ),
     "coordinator-is-lost": Hazard(
         "K24. The coordinator of a group ends while its members wait for an answer, or stands still, wakes and answers "
         "heartbeats. The next one gives the same generation to other members: both sets consume and commit.",

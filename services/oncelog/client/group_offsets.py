@@ -125,14 +125,18 @@ class GroupOffsets:
 
         return await self._ask(topics, ask, may_create=create)
 
-    async def delete(self, topics: Sequence[TopicName], generation: int) -> dict[TopicName, GroupResult]:
-        """Delete the subscriptions of the group; the results are what it had. ConsumerFenced: the subscription has a
-        higher generation, and is in use. Conflict: it has consumers."""
+    async def delete(
+        self, topics: Sequence[TopicName], generation: int, *, unused_for_ms: int = 0
+    ) -> dict[TopicName, GroupResult]:
+        """Delete the subscriptions of the group; the results are what it had. unused_for_ms: unless 0, keep also those
+        without a commit of a group, and those with one that is not older. ConsumerFenced: the subscription is kept, or
+        has a higher generation, and is in use. Conflict: it has consumers."""
 
         async def ask(route: Route, asked: Sequence[AskedTopic]) -> list[_Answered]:
             request = pb.DeleteOffsetsRequest(
-                group=self._group, on_behalf_of=self._caller, generation=generation, topics=map(_on_wire, asked)
-            )
+                group=self._group, on_behalf_of=self._caller, generation=generation, topics=map(_on_wire, asked),
+                unused_for_ms=unused_for_ms,
+            )  # fmt: skip
             return _results(await self._network.ask_kept(route, DELETE_OFFSETS, request))
 
         return await self._ask(topics, ask)

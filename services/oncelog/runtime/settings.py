@@ -317,6 +317,8 @@ class DoorSettings(ProcessSettings):
     kafka_partitions: int = 1
     #: of one request of a client of Kafka
     kafka_request_bytes_max: int = 16 * 1024 * 1024
+    #: a group without members and commits for so long is deleted; 0: never
+    kafka_offsets_retention_ms: int = 604_800_000
     #: the topic owners' limit of a message, which clients get when they connect
     message_bytes_max: int = 5 * 1024 * 1024
     #: connections of clients, never more than half of the process's limit of open files; half of them for one role or
@@ -445,7 +447,7 @@ def _check(name: str, value: object, kind: type) -> None:
     if type(value) is not kind and not (kind is Path and isinstance(value, Path)):
         raise InvalidArgument(f"{variable(name)} must be of type {kind.__name__}", field=name)
     if isinstance(value, int) and not isinstance(value, bool):
-        lowest = 0 if name.endswith(("_port", "_delay_ms")) else 1
+        lowest = 0 if name.endswith(("_port", "_delay_ms", "_retention_ms")) else 1
         if value < lowest:
             raise InvalidArgument(f"{variable(name)} must be at least {lowest}, not {value}", field=name, limit=lowest)
         if name.endswith("_port") and value > 65_535:

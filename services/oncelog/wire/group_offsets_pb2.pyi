@@ -183,9 +183,12 @@ class DeleteOffsetsRequest(_message.Message):
     ON_BEHALF_OF_FIELD_NUMBER: _builtins.int
     TOPICS_FIELD_NUMBER: _builtins.int
     GENERATION_FIELD_NUMBER: _builtins.int
+    UNUSED_FOR_MS_FIELD_NUMBER: _builtins.int
     group: _builtins.str
     generation: _builtins.int
     """Of the group. A subscription with a higher one is in use, and stays."""
+    unused_for_ms: _builtins.int
+    """Keep also subscriptions without a commit of a group, and those with one that is not older than this. 0: keep none."""
     @_builtins.property
     def on_behalf_of(self) -> _clients_pb2.OnBehalfOf: ...
     @_builtins.property
@@ -197,10 +200,11 @@ class DeleteOffsetsRequest(_message.Message):
         on_behalf_of: _clients_pb2.OnBehalfOf | None = ...,
         topics: _abc.Iterable[Global___GroupTopic] | None = ...,
         generation: _builtins.int = ...,
+        unused_for_ms: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["on_behalf_of", b"on_behalf_of"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["generation", b"generation", "group", b"group", "on_behalf_of", b"on_behalf_of", "topics", b"topics"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["generation", b"generation", "group", b"group", "on_behalf_of", b"on_behalf_of", "topics", b"topics", "unused_for_ms", b"unused_for_ms"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

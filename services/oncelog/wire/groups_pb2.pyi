@@ -394,17 +394,21 @@ class DeleteGroup(_message.Message):
 
     GROUP_FIELD_NUMBER: _builtins.int
     GENERATION_FIELD_NUMBER: _builtins.int
+    EMPTY_FOR_MS_FIELD_NUMBER: _builtins.int
     group: _builtins.str
     generation: _builtins.int
+    empty_for_ms: _builtins.int
+    """Refuse unless the group has had no members and no commits for so long; 0: it needs to have no members now."""
     def __init__(
         self,
         *,
         group: _builtins.str = ...,
         generation: _builtins.int | None = ...,
+        empty_for_ms: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_generation", b"_generation", "generation", b"generation"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_generation", b"_generation", "generation", b"generation", "group", b"group"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_generation", b"_generation", "empty_for_ms", b"empty_for_ms", "generation", b"generation", "group", b"group"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__generation: _TypeAlias = _typing.Literal["generation"]  # noqa: Y015
     _WhichOneofArgType__generation: _TypeAlias = _typing.Literal["_generation", b"_generation"]  # noqa: Y015
@@ -770,19 +774,23 @@ class ListedGroup(_message.Message):
     GROUP_FIELD_NUMBER: _builtins.int
     PROTOCOL_TYPE_FIELD_NUMBER: _builtins.int
     STATE_FIELD_NUMBER: _builtins.int
+    EMPTY_FOR_MS_FIELD_NUMBER: _builtins.int
     group: _builtins.str
     protocol_type: _builtins.str
     state: _builtins.str
+    empty_for_ms: _builtins.int
+    """Since when it has no members and no commits; owners of earlier versions send 0."""
     def __init__(
         self,
         *,
         group: _builtins.str = ...,
         protocol_type: _builtins.str = ...,
         state: _builtins.str = ...,
+        empty_for_ms: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["group", b"group", "protocol_type", b"protocol_type", "state", b"state"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["empty_for_ms", b"empty_for_ms", "group", b"group", "protocol_type", b"protocol_type", "state", b"state"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -85,7 +85,7 @@ class Connection(ClientConnection):
         self._fetching = Fetching(self, self.tasks, self.timers)
         self.producers = home.producers
         self._producing = Producing(self)
-        self._groups = Groups(self)
+        self._groups = Groups(self, home.expiry.watch)
         self._offsets = Offsets(self)
         #: of the handshake, until the token has come
         self._mechanism: str | None = None

@@ -14,6 +14,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any
 from uuid import uuid4
 
+from oncelog.core.access import Caller
 from oncelog.core.errors import (
     Conflict,
     ConsumerBusy,
@@ -41,13 +42,13 @@ from oncelog.core.groups.events import (
     SyncRequested,
 )
 from oncelog.core.ids import Generation
-from oncelog.core.names import TopicName
+from oncelog.core.names import NamespaceName, TopicName
 from oncelog_doors.core.kafka.assignments import CONSUMER, partitions_in
 from oncelog_doors.core.kafka.error_codes import ErrorCode, code_of
 from oncelog_doors.kafka.asking import LOOKUPS_AT_ONCE, Asking, log_of
 from oncelog_doors.kafka.codec import Body
 from oncelog_doors.kafka.frames import Request
-from oncelog_doors.kafka.ports import GroupQuestion
+from oncelog_doors.kafka.ports import GroupQuestion, GroupsPort
 
 _LOG = logging.getLogger(__name__)
 
@@ -57,6 +58,8 @@ GROUP_REQUESTS = frozenset(
 
 #: Of a request that its coordinator answers at once, and of what is done before a SyncGroup is passed on.
 ASK_MS = 10_000
+#: Of the newest commit of an offset that is not deleted by age: it came after the coordinator was asked.
+_IN_USE_MS = 60_000
 #: JoinGroup and SyncGroup wait for other members. Clients wait for the rebalance timeout and 5 s.
 _LAPSE_MS = 10_000
 _WAIT_MS_MIN, _WAIT_MS_MAX = 60_000, 1_800_000
@@ -65,10 +68,11 @@ _HOST_PREFIX = "/"
 
 
 class Groups:
-    """Of one connection."""
+    """Of one connection. joined: called with the namespace of each group that the client has joined."""
 
-    def __init__(self, around: Asking) -> None:
+    def __init__(self, around: Asking, joined: Callable[[NamespaceName], None]) -> None:
         self._around = around
+        self._joined = joined
         #: requests that wait for other members
         self._waiting: set[asyncio.Future[Any]] = set()
         self._hurries = False
@@ -120,6 +124,8 @@ class Groups:
         wait_ms = max(rebalance_ms, body["session_timeout_ms"])
         answer: answers.JoinAnswer = await self._wait(question, wait_ms)
         self._refused(request, body, answer.error, answer.reason)
+        if answer.error is GroupError.NONE:
+            self._joined(self._around.namespace)
         return {
             "error_code": answer.error,
             "generation_id": answer.generation,
@@ -219,27 +225,9 @@ class Groups:
         return {"results": await self._of_each(body["groups_names"], self._delete_one)}
 
     async def _delete_one(self, group: str) -> Body:
-        return {"group_id": group, "error_code": await self._deleted(group)}
-
-    async def _deleted(self, group: str) -> int:
-        """First it is sure that the group has no members; then its offsets go, and then the group. A group that forms
-        meanwhile has a higher generation, and keeps its offsets."""
-        try:
-            found: answers.DeleteAnswer = await self._ask(DeleteRequested(0, group))
-        except TopicNotFound:
-            found = answers.DeleteAnswer(GroupError.GROUP_ID_NOT_FOUND)
-        if found.error not in (GroupError.NONE, GroupError.GROUP_ID_NOT_FOUND):
-            return found.error
         around = self._around
-        generation = max(found.generation, Generation(0))
-        any_offsets = await around.cluster.groups.delete_offsets(
-            around.namespace, around.caller, group, generation, timeout_ms=ASK_MS
-        )
-        if found.error is GroupError.GROUP_ID_NOT_FOUND:
-            return GroupError.NONE if any_offsets else found.error
-        deleted: answers.DeleteAnswer = await self._ask(DeleteRequested(0, group, found.generation))
-        # A repetition of this step finds nothing.
-        return GroupError.NONE if deleted.error is GroupError.GROUP_ID_NOT_FOUND else deleted.error
+        code = await delete_group(around.cluster.groups, around.namespace, around.caller, group)
+        return {"group_id": group, "error_code": code}
 
     async def _of_each(self, groups: Sequence[str], one: Callable[[str], Awaitable[Body]]) -> list[Body]:
         places = asyncio.Semaphore(LOOKUPS_AT_ONCE)
@@ -311,6 +299,42 @@ class Groups:
         if error not in (GroupError.NONE, GroupError.MEMBER_ID_REQUIRED):
             text = "%s of group %.100s by %s is answered %s: %s"
             _LOG.info(text, request.api, body["group_id"], self._around.address, error.name.lower(), reason)
+
+
+async def delete_group(
+    groups: GroupsPort, namespace: NamespaceName, caller: Caller, group: str, *, empty_for_ms: int = 0
+) -> GroupError:
+    """Delete a group and its offsets. empty_for_ms: only if it has had no members and no commits for so long, and of
+    its offsets only those that a group has committed: subscriptions of the SDK with its name stay. Raises OncelogError.
+
+    First it is sure that the group has no members; then its offsets go, and then the group. A group that forms
+    meanwhile has a higher generation, and keeps its offsets."""
+
+    async def step(generation: Generation | None) -> answers.DeleteAnswer:
+        question = DeleteRequested(0, group, generation, empty_for_ms)
+        answer = await groups.ask(namespace, caller, question, timeout_ms=ASK_MS)
+        assert isinstance(answer, answers.DeleteAnswer), "it is the answer to this question"
+        return answer
+
+    try:
+        found = await step(None)
+    except TopicNotFound:
+        found = answers.DeleteAnswer(GroupError.GROUP_ID_NOT_FOUND)
+    is_unknown = found.error is GroupError.GROUP_ID_NOT_FOUND
+    # Offsets of a group that the coordinator does not know have no age.
+    if found.error is not GroupError.NONE and (empty_for_ms or not is_unknown):
+        return found.error
+    generation = max(found.generation, Generation(0))
+    # The clock of the owners may differ from the coordinator's: all that is wanted is to keep what is used right now.
+    unused_for_ms = min(empty_for_ms // 2, _IN_USE_MS)
+    any_offsets = await groups.delete_offsets(
+        namespace, caller, group, generation, unused_for_ms=unused_for_ms, timeout_ms=ASK_MS
+    )
+    if is_unknown:
+        return GroupError.NONE if any_offsets else found.error
+    deleted = await step(found.generation)
+    # A repetition of this step finds nothing.
+    return GroupError.NONE if deleted.error is GroupError.GROUP_ID_NOT_FOUND else deleted.error
 
 
 def group_code_of(error: OncelogError) -> ErrorCode:

@@ -10,6 +10,7 @@ from oncelog_doors.core.kafka.error_codes import ErrorCode
 from oncelog_doors.core.shared.admissions import Admissions
 from oncelog_doors.core.shared.byte_budget import ByteBudget
 from oncelog_doors.kafka.asking import Address
+from oncelog_doors.kafka.group_expiry import GroupExpiry
 from oncelog_doors.kafka.ports import ClusterPort
 from oncelog_doors.kafka.producers import Producers
 
@@ -61,7 +62,8 @@ class KafkaCounts:
 
 class KafkaHome(ConnectionHome[OpenConnection]):
     """namespace: of names without one. advertised: where clients connect to this door; None: the address of this
-    machine that a client has connected to. bytes_max: of requests that are not decided."""
+    machine that a client has connected to. bytes_max: of requests that are not decided. offsets_retention_ms: of groups
+    without members; 0: for ever."""
 
     def __init__(
         self,
@@ -73,6 +75,7 @@ class KafkaHome(ConnectionHome[OpenConnection]):
         admissions: Admissions | None = None,
         request_bytes_max: int = REQUEST_BYTES_MAX,
         bytes_max: int = BYTES_MAX,
+        offsets_retention_ms: int = 0,
     ) -> None:
         super().__init__(timers, admissions)
         self.cluster = cluster
@@ -83,6 +86,10 @@ class KafkaHome(ConnectionHome[OpenConnection]):
         connection_bytes = min(CONNECTION_BYTES_MAX, bytes_max // 4)
         self.budget = ByteBudget(connection_bytes=connection_bytes, process_bytes=bytes_max)
         self.counts = KafkaCounts()
+        self.expiry = GroupExpiry(cluster, timers, self.tasks, namespace=namespace, retention_ms=offsets_retention_ms)
+
+    async def before_tasks_end(self) -> None:
+        self.expiry.close()
 
     def refused(self) -> None:
         self.counts.connections_refused += 1

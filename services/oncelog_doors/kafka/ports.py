@@ -173,9 +173,17 @@ class GroupsPort(Protocol):
         that one of them has; 0: the group has offsets in none."""
 
     async def delete_offsets(
-        self, namespace: NamespaceName, caller: Caller, group: str, generation: Generation, *, timeout_ms: int
+        self,
+        namespace: NamespaceName,
+        caller: Caller,
+        group: str,
+        generation: Generation,
+        *,
+        unused_for_ms: int,
+        timeout_ms: int,
     ) -> bool:
-        """Delete the offsets of the group in all topics, up to this generation. Returns whether there were any."""
+        """Delete the offsets of the group in all topics, up to this generation. unused_for_ms: unless 0, not where no
+        group has committed, or one has within this time. Returns whether there were any."""
 
 
 class ClusterPort(Protocol):

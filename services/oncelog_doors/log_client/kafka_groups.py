@@ -52,15 +52,22 @@ class KafkaGroups:
         return Generation(highest)
 
     async def delete_offsets(
-        self, namespace: NamespaceName, caller: Caller, group: str, generation: Generation, *, timeout_ms: int
+        self,
+        namespace: NamespaceName,
+        caller: Caller,
+        group: str,
+        generation: Generation,
+        *,
+        unused_for_ms: int,
+        timeout_ms: int,
     ) -> bool:
         topics = [each for each in await self._cluster.topics_of(namespace, caller) if not is_own(each.local)]
         logs = [log for each in topics for log in logs_of(parse_topic(each.name), each.partitions)]
         offsets = GroupOffsets(self._cluster.client, group, on_behalf_of=caller, timeout_ms=timeout_ms)
         had_any = False
-        for result in (await offsets.delete(logs, generation)).values():
+        for result in (await offsets.delete(logs, generation, unused_for_ms=unused_for_ms)).values():
             if isinstance(result, GroupOffset):
                 had_any = had_any or result.offset is not None
-            elif not isinstance(result, TopicNotFound | ConsumerFenced):  # a later generation keeps its offsets
+            elif not isinstance(result, TopicNotFound | ConsumerFenced):  # later use keeps its offsets
                 raise result
         return had_any

@@ -189,9 +189,10 @@ class StoryWorld(World):
         """An administrator creates a subscription that begins at this index."""
         self.post(CreateRequested(1, subscription, int(first_index)))
 
-    def do_delete(self, force: str = "", generation: int | None = None, written: bool = True) -> None:
+    def do_delete(self, force: str = "", generation: int | None = None, unused: int = 0, written: bool = True) -> None:
+        """unused: for so many ms."""
         of = None if generation is None else Generation(generation)
-        self.post(DeleteRequested(1, "s", bool(force), of))
+        self.post(DeleteRequested(1, "s", bool(force), of, unused))
         self._write_if(written)
 
     def do_evict(self, indexes: str, reason: str) -> None:

@@ -176,13 +176,17 @@ class World:
         answer = self.answer(self.call(ListRequested(self.next_call())), ListAnswer)
         return {each.group: (each.protocol_type, each.state) for each in answer.groups}
 
-    def ask_deletion(self, group: str = "g") -> DeleteAnswer:
-        """The first step."""
-        return self.answer(self.call(DeleteRequested(self.next_call(), group)), DeleteAnswer)
+    def empty_for_ms(self, group: str = "g") -> int:
+        answer = self.answer(self.call(ListRequested(self.next_call())), ListAnswer)
+        return next(each.empty_for_ms for each in answer.groups if each.group == group)
 
-    def delete(self, generation: int, group: str = "g") -> int:
+    def ask_deletion(self, group: str = "g", empty_for_ms: int = 0) -> DeleteAnswer:
+        """The first step."""
+        return self.answer(self.call(DeleteRequested(self.next_call(), group, None, empty_for_ms)), DeleteAnswer)
+
+    def delete(self, generation: int, group: str = "g", empty_for_ms: int = 0) -> int:
         """The second step."""
-        return self.call(DeleteRequested(self.next_call(), group, Generation(generation)))
+        return self.call(DeleteRequested(self.next_call(), group, Generation(generation), empty_for_ms))
 
     def abandon(self, call: int) -> None:
         self.unanswered.pop(call, None)

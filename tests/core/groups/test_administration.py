@@ -122,7 +122,7 @@ def test_requests_wait_elsewhere_while_their_group_is_being_deleted() -> None:
     assert world.commit().error is away
     assert world.ask_deletion().error is away
     assert world.describe().state is GroupState.DEAD
-    assert world.listed() == {"g": ("", GroupState.DEAD)}
+    assert world.listed() == {"g": ("consumer", GroupState.DEAD)}
 
 
 def test_failed_deletion_leaves_the_group() -> None:

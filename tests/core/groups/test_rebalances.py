@@ -300,7 +300,7 @@ def test_groups_do_not_touch_each_other() -> None:
     world.assign(other, group="other")
     world.leave("m2", group="other")
     assert world.heartbeat("m1", 1) is NONE
-    assert world.listed() == {"g": ("consumer", GroupState.STABLE), "other": ("", GroupState.EMPTY)}
+    assert world.listed() == {"g": ("consumer", GroupState.STABLE), "other": ("consumer", GroupState.EMPTY)}
 
 
 def test_abandoned_join_of_a_client_without_its_id_removes_the_member() -> None:

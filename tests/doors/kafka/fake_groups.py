@@ -43,6 +43,8 @@ class FakeGroups:
         self.highest = Generation(0)
         #: {group: whether it has offsets}
         self.offsets: set[str] = set()
+        #: unused_for_ms of each deletion
+        self.deleted_with: list[int] = []
         #: roles that may use no groups
         self.denied: set[str] = set()
         self._calls = count(1)
@@ -109,8 +111,16 @@ class FakeGroups:
         return self.highest
 
     async def delete_offsets(
-        self, namespace: NamespaceName, caller: Caller, group: str, generation: Generation, *, timeout_ms: int
+        self,
+        namespace: NamespaceName,
+        caller: Caller,
+        group: str,
+        generation: Generation,
+        *,
+        unused_for_ms: int,
+        timeout_ms: int,
     ) -> bool:
+        self.deleted_with.append(unused_for_ms)
         had = group in self.offsets
         self.offsets.discard(group)
         return had

@@ -50,7 +50,7 @@ ACK_MUTANTS: tuple[tuple[str, str, int, tuple[tuple[Any, str, Any], ...]], ...] 
         ((SnapshotWriter, "ack_trim_bound", _bound_of_the_layer_in_flight),),
     ),
     (
-        "an older generation commits", "former-member-commits", 1_900_000,
+        "an older generation commits", "former-member-commits", 1_910_000,
         ((SubscriptionState, "offset_committed", _committed_by_any_generation),),
     ),
 )  # fmt: skip

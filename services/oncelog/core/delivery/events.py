@@ -211,12 +211,14 @@ class SkipRequested:
 @dataclass(frozen=True, slots=True)
 class DeleteRequested:
     """Delete a subscription. force: even if consumers are connected; they get SubscriptionGone. generation: of a group
-    that goes: ConsumerFenced if the subscription has a higher one; None: whatever it has."""
+    that goes: ConsumerFenced if the subscription has a higher one; None: whatever it has. unused_for_ms: unless 0, also
+    ConsumerFenced if no group has committed, or one has within this time."""
 
     call: int
     subscription: str
     force: bool = False
     generation: Generation | None = None
+    unused_for_ms: int = 0
 
 
 @dataclass(frozen=True, slots=True)

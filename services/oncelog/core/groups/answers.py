@@ -138,11 +138,14 @@ class DescribeAnswer(NamedTuple):
 
 
 class ListedGroup(NamedTuple):
-    """protocol_type: empty for a group without members."""
+    """protocol_type: that of its members, or of its last ones; empty: this coordinator has seen none. empty_for_ms: how
+    long the group has had no members and no commits, at most since this coordinator began; 0: it has members, or a
+    client that joins."""
 
     group: str
     protocol_type: str
     state: GroupState
+    empty_for_ms: int = 0
 
 
 class ListAnswer(NamedTuple):

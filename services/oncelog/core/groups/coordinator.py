@@ -7,7 +7,9 @@
 Rules
 - Members live in memory; only generations are durable. The next coordinator begins with these, and takes the members
   that show themselves (`membership`).
-- A group without members is a number: its highest generation.
+- A group without members is a number, its highest generation. In memory there are also the protocol type of its last
+  members and the time since when it is empty, which begins again with each coordinator: how long the group was empty
+  before is not known.
 - While a group is being deleted, its requests are answered COORDINATOR_NOT_AVAILABLE.
 - The clock of the groups stands still while this process does not run: a call that comes more than STALL_MS after it
   was due shows that. Heartbeats wait in sockets meanwhile, so no session may end because of it.
@@ -83,6 +85,10 @@ class Coordinator:
         self._claims_until_ms = now_ms + CLAIMS_MS
         #: those with members, pending ids or a write in flight
         self._groups: dict[str, Group] = {}
+        #: {known group that is not in `_groups`: since when, or the time of the last commit since then}
+        self._empty_since_ms = dict.fromkeys(generations, now_ms)
+        #: {known group: the protocol type of its last members}
+        self._types: dict[str, str] = {}
         #: {group that is being deleted: the call that waits for it; None: it was abandoned}
         self._deleting: dict[str, int | None] = {}
         #: {group: when it has something to do}, and a heap of these, which may also hold earlier ones
@@ -180,6 +186,8 @@ class Coordinator:
                 group.leave(event)
             case CommitChecked():
                 group.check_commit(event)
+                if event.generation < 0 and event.group in self._empty_since_ms:
+                    self._empty_since_ms[event.group] = self._step.now_ms
             case DescribeRequested() if event.group in self._deleting:
                 self._step.answer(event.call, DescribeAnswer(GroupError.NONE))
                 return
@@ -228,19 +236,25 @@ class Coordinator:
         """A group without members."""
         highest = self._highest.get(name, Generation(0))
         takes_claims = self._at_start.get(name) == highest
-        return Group(name, self._step, highest=highest, claims_until_ms=self._claims_until_ms if takes_claims else 0)
+        group = Group(name, self._step, highest=highest, claims_until_ms=self._claims_until_ms if takes_claims else 0)
+        group.membership.members.last_type = self._types.get(name, "")
+        return group
 
     def _end(self, group: Group) -> None:
         """The step is over for this group: remember of it what must be remembered."""
         membership, name = group.membership, group.name
         membership.end_step()
         self._highest[name] = membership.generations.highest
-        if membership.is_forgettable:
-            self._groups.pop(name, None)
-            if not membership.generations.highest:
-                del self._highest[name]
-        else:
+        if not membership.is_forgettable:
             self._groups[name] = group
+            self._empty_since_ms.pop(name, None)
+        elif membership.generations.highest:
+            self._groups.pop(name, None)
+            self._empty_since_ms.setdefault(name, self._step.now_ms)
+            self._types[name] = membership.members.last_type
+        else:
+            self._groups.pop(name, None)
+            del self._highest[name]
         self._bytes_sum += membership.size - self._bytes.pop(name, 0)
         if membership.size:
             self._bytes[name] = membership.size
@@ -275,9 +289,14 @@ class Coordinator:
         for name in sorted(self._highest):
             group = self._groups.get(name)
             state = GroupState.EMPTY if group is None else group.membership.state
-            type_ = "" if group is None else group.membership.members.protocol_type
-            listed.append(ListedGroup(name, type_, GroupState.DEAD if name in self._deleting else state))
+            state = GroupState.DEAD if name in self._deleting else state
+            type_ = self._types.get(name, "") if group is None else group.membership.members.last_type
+            listed.append(ListedGroup(name, type_, state, self._empty_for_ms(name)))
         self._step.answer(call, ListAnswer(tuple(listed)))
+
+    def _empty_for_ms(self, name: str) -> int:
+        """0: the group is not empty."""
+        return self._step.now_ms - self._empty_since_ms.get(name, self._step.now_ms)
 
     def _delete(self, group: Group, event: DeleteRequested) -> None:
         highest = self._highest.get(event.group)
@@ -288,6 +307,9 @@ class Coordinator:
         refusal = group.refuse_deletion()
         if refusal is None and event.generation not in (None, highest):
             reason = f"generation {highest} of group {event.group} has ended since {event.generation}"
+            refusal = Refusal(GroupError.NON_EMPTY_GROUP, reason)
+        if refusal is None and (empty_for_ms := self._empty_for_ms(event.group)) < event.empty_for_ms:
+            reason = f"group {event.group} has been empty for {empty_for_ms} ms, not for {event.empty_for_ms}"
             refusal = Refusal(GroupError.NON_EMPTY_GROUP, reason)
         if refusal is not None:
             self._step.answer(event.call, DeleteAnswer(refusal.error, reason=refusal.reason))
@@ -317,6 +339,8 @@ class Coordinator:
         self._bytes_sum -= self._bytes.pop(name, 0)
         del self._highest[name]
         self._at_start.pop(name, None)
+        self._empty_since_ms.pop(name, None)
+        self._types.pop(name, None)
 
     def check_invariants(self) -> None:
         """Of every state, after each step."""
@@ -336,6 +360,10 @@ class Coordinator:
             raise InvariantViolated(f"{len(self._heap)} times for {len(self._due)} groups")
         if any(name not in self._groups for name in self._due):
             raise InvariantViolated("a group without members is due")
+        if self._empty_since_ms.keys() != self._highest.keys() - self._groups.keys():
+            raise InvariantViolated(f"empty are said to be {self._empty_since_ms}, with members {list(self._groups)}")
+        if not self._types.keys() <= self._highest.keys():
+            raise InvariantViolated(f"types {self._types} of groups that are not known")
 
 
 def refused(event: GroupRequest, refusal: Refusal) -> GroupAnswer:

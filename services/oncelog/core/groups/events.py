@@ -130,11 +130,15 @@ class DeleteRequested:
     of this and lower generations may be deleted at the partitions. generation: the second step, after that: forgets the
     group durably if it still has no members and this generation, else NON_EMPTY_GROUP.
 
+    empty_for_ms: each step is refused with NON_EMPTY_GROUP unless the group has had no members and no commits for so
+    long, see ListedGroup.
+
     GROUP_ID_NOT_FOUND: the group never had a generation; there may be offsets of clients without a group."""
 
     call: int
     group: str
     generation: Generation | None = None
+    empty_for_ms: int = 0
 
 
 GroupRequest = (

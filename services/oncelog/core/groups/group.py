@@ -289,7 +289,7 @@ class Group:
             for each in self._members
         )  # fmt: skip
         state = GroupState.DEAD if not highest and membership.is_forgettable else membership.state
-        type_ = self._members.protocol_type
+        type_ = self._members.last_type
         self._step.answer(event.call, DescribeAnswer(GroupError.NONE, state, highest, type_, protocol, members))
 
     def refuse_deletion(self) -> Refusal | None:

@@ -115,6 +115,8 @@ class Members:
         self.assignment_bytes = 0
         #: of all members that are not claimed; empty without them
         self.protocol_type = ""
+        #: the same, also after they have left: as in Kafka, a group keeps its type
+        self.last_type = ""
 
     def __len__(self) -> int:
         return len(self._members)
@@ -166,7 +168,7 @@ class Members:
             self._voters += 1
             self._offers.update(member.offers())
             self._timeouts[member.rebalance_timeout_ms] += 1
-            self.protocol_type = member.protocol_type
+            self.protocol_type = self.last_type = member.protocol_type
 
     def remove(self, member: Member) -> None:
         self._uncount(member)

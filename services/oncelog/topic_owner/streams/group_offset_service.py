@@ -100,7 +100,7 @@ class GroupOffsetService:
         async def done(runner: TopicRunner) -> pb.GroupOffsetResult:
             found = _offset_of(runner, request.group)
             if found.HasField("offset"):
-                event = DeleteRequested(0, request.group, generation=generation)
+                event = DeleteRequested(0, request.group, generation=generation, unused_for_ms=request.unused_for_ms)
                 with suppress(SubscriptionNotFound):  # it is as it was wanted
                     await runner.consumers.administer(event)
             return found

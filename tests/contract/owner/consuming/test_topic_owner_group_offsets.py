@@ -65,8 +65,10 @@ class Group:
         return [each.error.code or (each.offset if each.HasField("offset") else None, each.metadata)
                 for each in answer.results]  # fmt: skip
 
-    async def deleted(self, generation: int = 1) -> list[object]:
-        request = pb.DeleteOffsetsRequest(generation=generation, topics=self._topics, **self._of)
+    async def deleted(self, generation: int = 1, *, unused_for_ms: int = 0) -> list[object]:
+        request = pb.DeleteOffsetsRequest(
+            generation=generation, topics=self._topics, unused_for_ms=unused_for_ms, **self._of
+        )
         return generations(await self._channel.call(DELETE_OFFSETS, request, timeout_ms=TIMEOUT_MS))
 
 
@@ -213,6 +215,7 @@ async def test_deletion_of_offsets(tmp_path: Path) -> None:
         group = Group(channel, runner)
         await group.commit(1, generation=1)
         assert await group.deleted(0) == ["consumer_fenced"]
+        assert await group.deleted(unused_for_ms=3_600_000) == ["consumer_fenced"]
         assert await group.deleted() == [1]
         assert await group.deleted() == [0]
         assert await group.fetched() == [(None, "")]

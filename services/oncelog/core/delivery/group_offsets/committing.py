@@ -124,6 +124,15 @@ class Committing:
         newest = self._newest()
         if event.generation is not None and event.generation < newest:
             return ConsumerFenced(f"the subscription is used since: generation {event.generation} is below {newest}")
+        return self._refuse_as_used(event.unused_for_ms) if event.unused_for_ms else None
+
+    def _refuse_as_used(self, unused_for_ms: int) -> ConsumerFenced | None:
+        committed = self._context.state.committed
+        if committed is None:
+            return ConsumerFenced("no group has committed to the subscription, so it may belong to other consumers")
+        age_ms = self._context.step.now_ms - committed.time_ms
+        if age_ms < unused_for_ms or self._in_flight:
+            return ConsumerFenced(f"the subscription is used: its newest commit is less than {unused_for_ms} ms old")
         return None
 
     def _newest(self) -> Generation:
