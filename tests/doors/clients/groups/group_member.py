@@ -38,7 +38,7 @@ def session_of(options: dict[str, str]) -> int:
 def consume_with_confluent(
     servers: str, group: str, topic: str, options: dict[str, str], leave: threading.Event
 ) -> None:
-    from confluent_kafka import Consumer, KafkaException
+    from confluent_kafka import Consumer, KafkaError, KafkaException
 
     hold_s = float(options.pop("hold", 0))
     consumer = Consumer(
@@ -58,11 +58,12 @@ def consume_with_confluent(
         say("revoked", numbers(partitions))
 
     consumer.subscribe([topic], on_assign=assigned, on_revoke=revoked)
+    owes = False
     while not leave.is_set():
         messages = [each for each in consumer.consume(BATCH, POLL_S) if each.error() is None]
         for each in messages:
             got(each.partition(), each.offset(), each.value())
-        if messages:
+        if messages or owes:
             if hold_s:
                 say("holds")
                 leave.wait(hold_s)
@@ -71,8 +72,11 @@ def consume_with_confluent(
                 done = consumer.commit(asynchronous=False)
                 # Partitions without a message since the last commit are in the answer, too, with an offset below 0.
                 say("committed", {each.partition: each.offset for each in done or () if each.offset >= 0})
+                owes = False
             except KafkaException as error:
                 say("failed", str(error))
+                # NO_OFFSET: what was owed is of partitions that the member has lost.
+                owes = error.args[0].code() != KafkaError._NO_OFFSET
     consumer.close()
 
 
@@ -98,15 +102,18 @@ def consume_with_kafka_python(
         partition_assignment_strategy=[RoundRobinPartitionAssignor], **options,
     )  # fmt: skip
     consumer.subscribe([topic], listener=Listener())
+    owed: set[Any] = set()
     while not leave.is_set():
         batches = consumer.poll(timeout_ms=int(POLL_S * 1000), max_records=BATCH)
         for records in batches.values():
             for each in records:
                 got(each.partition, each.offset, each.value)
-        if batches:
+        owed = (owed | set(batches)) & consumer.assignment()
+        if owed:
             try:
                 consumer.commit()
-                say("committed", {each.partition: consumer.position(each) for each in batches})
+                say("committed", {each.partition: consumer.position(each) for each in owed})
+                owed = set()
             except KafkaError as error:
                 say("failed", repr(error))
     consumer.close(autocommit=False)
@@ -132,16 +139,19 @@ def consume_with_aiokafka(
         )  # fmt: skip
         consumer.subscribe([topic], listener=Listener())
         await consumer.start()
+        owed: dict[Any, int] = {}
         while not leave.is_set():
             batches = await consumer.getmany(timeout_ms=int(POLL_S * 1000), max_records=BATCH)
             for records in batches.values():
                 for each in records:
                     got(each.partition, each.offset, each.value)
-            if batches:
+            owed |= {partition: records[-1].offset + 1 for partition, records in batches.items()}
+            owed = {partition: offset for partition, offset in owed.items() if partition in consumer.assignment()}
+            if owed:
                 try:
-                    offsets = {partition: records[-1].offset + 1 for partition, records in batches.items()}
-                    await consumer.commit(offsets)
-                    say("committed", {each.partition: offset for each, offset in offsets.items()})
+                    await consumer.commit(owed)
+                    say("committed", {each.partition: offset for each, offset in owed.items()})
+                    owed = {}
                 except KafkaError as error:
                     say("failed", repr(error))
         await consumer.stop()
