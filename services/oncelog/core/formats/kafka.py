@@ -12,9 +12,10 @@ A record is its size, then in so many bytes: attributes, 1 byte; timestamp delta
 headers; for each header its key, which is text, and its value. All numbers in it are zigzag varints. Keys and values
 have their size in front, -1: null.
 
-`open_batch` is the only reader of these bytes, for the owner who checks them before they are stored and for everyone
-who reads them. Base offset and leader epoch mean nothing here: the log numbers messages, and a gateway writes both when
-it serves the batch.
+`open_batch` is the only reader of these bytes. `check_batch` is for the owner and for a gateway, who check them before
+they are stored: it refuses what `open_batch` cannot read, and builds nothing of records that are plain
+(`plain_records`). Base offset and leader epoch mean nothing here: the log numbers messages, and a gateway writes both
+when it serves the batch.
 
 Received bytes are untrusted: what contradicts itself raises InvalidBatch, which names the field and its limit, before
 anything larger than the bytes, or than `raw_bytes_max`, is allocated.
@@ -24,10 +25,12 @@ from collections.abc import Sequence
 from struct import Struct
 from typing import NamedTuple
 
-from oncelog.core.errors import CompressionUnavailable, InvalidBatch, MessageTooLarge
+from oncelog.core.errors import InvalidBatch, MessageTooLarge
 from oncelog.core.formats.batch import Buffer, Checksum
 from oncelog.core.formats.columns import Headers
 from oncelog.core.formats.compression import PAYLOAD_RAW_BYTES_MAX, KafkaCodec, expand_kafka
+from oncelog.core.formats.plain_records import are_plain
+from oncelog.core.formats.short_checks import SHORT_BYTES_MAX, SHORT_COUNT_MAX
 
 MAGIC = 2
 _HEAD = Struct(">qiibIhiqqqhii")
@@ -97,6 +100,38 @@ def open_batch(batch: Buffer, *, raw_bytes_max: int = RAW_BYTES_MAX, checksum: C
     return _walk(head, records_of(head, batch, raw_bytes_max=raw_bytes_max))
 
 
+def check_batch(
+    batch: Buffer, *, raw_bytes_max: int = RAW_BYTES_MAX, checksum: Checksum | None = None
+) -> RecordBatchHead:
+    """Raises as `open_batch` does, for the same batches."""
+    head = read_head(batch, checksum=checksum)
+    _check_records(head, records_of(head, batch, raw_bytes_max=raw_bytes_max))
+    return head
+
+
+def check_shortly(
+    batch: Buffer, *, raw_bytes_max: int = RAW_BYTES_MAX, checksum: Checksum | None = None
+) -> RecordBatchHead | None:
+    """As `check_batch`; None: that takes long (see `short_checks`), and nothing is decided."""
+    head = read_head(batch, checksum=checksum)
+    if len(batch) > SHORT_BYTES_MAX:
+        if head.codec is not KafkaCodec.NONE or head.count > SHORT_COUNT_MAX:
+            return None
+        raw = records_of(head, batch, raw_bytes_max=raw_bytes_max)
+        return head if are_plain(raw, head.count, head.base_timestamp) else None
+    try:
+        raw = records_of(head, batch, raw_bytes_max=min(raw_bytes_max, SHORT_BYTES_MAX))
+    except MessageTooLarge:
+        return None
+    _check_records(head, raw)
+    return head
+
+
+def _check_records(head: RecordBatchHead, raw: bytes) -> None:
+    if not are_plain(raw, head.count, head.base_timestamp):
+        _walk(head, raw)
+
+
 def read_head(batch: Buffer, *, checksum: Checksum | None = None) -> RecordBatchHead:
     """Everything but the records. Raises InvalidBatch, MessageTooLarge for a batch of too many records."""
     view = memoryview(batch)
@@ -124,20 +159,6 @@ def read_head(batch: Buffer, *, checksum: Checksum | None = None) -> RecordBatch
 def records_of(head: RecordBatchHead, batch: Buffer, *, raw_bytes_max: int = RAW_BYTES_MAX) -> bytes:
     """The bytes of the records, decompressed. Raises InvalidBatch, MessageTooLarge, CompressionUnavailable."""
     return bytes(expand_kafka(head.codec, memoryview(batch)[HEAD_BYTES:], raw_bytes_max))
-
-
-def expands_beyond(batch: Buffer, raw_bytes: int) -> bool:
-    """Whether a batch is larger than that without its compression; no more than that is decompressed. False also of one
-    that cannot be read."""
-    if len(batch) > raw_bytes:
-        return True
-    try:
-        records_of(read_head(batch), batch, raw_bytes_max=raw_bytes)
-    except MessageTooLarge:
-        return True
-    except (InvalidBatch, CompressionUnavailable):
-        return False
-    return False
 
 
 def _codec_of(attributes: int) -> KafkaCodec:

@@ -9,8 +9,9 @@ a protobuf message (`wire.pulsar_metadata`). It says how the payload is compress
     with a count       so many times [size][metadata of the message][value], numbers of four bytes
     with encryption    bytes that only a program with the producer's key can read; they hold one of the two
 
-`open_entry` is the only reader of these bytes, for the owner who checks them before they are stored and for everyone
-who reads them. No byte of an entry is built again.
+`open_entry` is the only reader of these bytes. `check_entry` is for the owner and for a gateway, who check them before
+they are stored: it refuses what `open_entry` cannot read, and builds nothing of messages that are plain
+(`plain_messages`). No byte of an entry is built again.
 
 Ids
 - Each message of a batch has an id of its own. They ascend, and the metadata has the first and perhaps the last one.
@@ -35,6 +36,8 @@ from oncelog.core.errors import InvalidBatch, MessageTooLarge
 from oncelog.core.formats.batch import SPARSE_IDS_MAX, Buffer, Checksum
 from oncelog.core.formats.compression import PulsarCodec, expand_pulsar
 from oncelog.core.formats.encryption import Encryption
+from oncelog.core.formats.plain_messages import are_plain
+from oncelog.core.formats.short_checks import SHORT_BYTES_MAX, SHORT_COUNT_MAX
 from oncelog.core.formats.wire.pulsar_metadata_pb2 import EntryMetadata, MessageMetadata, Property
 from oncelog.core.ids import SEQUENCE_ID_MAX, SequenceId
 
@@ -66,10 +69,23 @@ _NOT_STORED = {
 }
 
 
+class EntryHead(NamedTuple):
+    """What an entry says of all its messages together. first, last, unit: as in `BatchHeader`. ids: of each message;
+    None if only its producer can read them."""
+
+    producer_name: str
+    publish_time_ms: int
+    first: SequenceId
+    last: SequenceId
+    count: int  # type: ignore[assignment]  # hides tuple.count, which has no use here
+    unit: bool
+    ids: Sequence[int] | None
+
+
 class PulsarMessages(NamedTuple):
     """The messages of one entry. A list that no message has anything for is None, others have `count` items.
 
-    first, last, unit: as in `BatchHeader`. ids: of each message; None if only its producer can read them.
+    The first fields are those of EntryHead.
     values: empty if the entry is encrypted; nulls: the indexes of messages whose value is null. ordering_keys: by what
     key_shared subscriptions deliver, where it is not the key. encryption: then keys and properties are those that the
     entry shows.
@@ -100,29 +116,30 @@ def open_entry(
     Raises InvalidBatch, MessageTooLarge, CompressionUnavailable.
     """
     metadata, payload = _outer(entry, checksum)
-    count = metadata.count if metadata.HasField("count") else 1
-    if not 1 <= count <= COUNT_MAX:
-        raise InvalidBatch(f"a batch counts {count} messages", field="num_messages_in_batch", limit=COUNT_MAX)
-    if metadata.encryption_keys:
-        return _encrypted(metadata, count)
-    raw = _expanded(metadata, payload, raw_bytes_max)
-    if not metadata.HasField("count"):
-        return _one(metadata, raw)
-    return _batch(metadata, raw, count)
+    return _messages(metadata, payload, raw_bytes_max)
+
+
+def check_entry(entry: Buffer, *, raw_bytes_max: int = RAW_BYTES_MAX, checksum: Checksum | None = None) -> EntryHead:
+    """Raises as `open_entry` does, for the same entries."""
+    metadata, payload = _outer(entry, checksum)
+    return _checked(metadata, payload, raw_bytes_max)
+
+
+def check_shortly(
+    entry: Buffer, *, raw_bytes_max: int = RAW_BYTES_MAX, checksum: Checksum | None = None
+) -> EntryHead | None:
+    """As `check_entry`; None: that takes long (see `short_checks`), and nothing is decided."""
+    metadata, payload = _outer(entry, checksum)
+    if max(len(payload), metadata.raw_bytes) <= SHORT_BYTES_MAX:
+        return _checked(metadata, payload, raw_bytes_max)
+    if metadata.codec != PulsarCodec.NONE or not _may_be_plain(metadata) or metadata.count > SHORT_COUNT_MAX:
+        return None
+    return _plain_head(metadata, _expanded(metadata, payload, raw_bytes_max))
 
 
 def open_metadata(metadata: Buffer) -> PulsarMessages:
     """What the metadata of a message says of it, without its value. It says nothing of chunks. Raises InvalidBatch."""
     return open_entry(_HEAD.pack(MARK, 0, len(metadata)) + metadata)
-
-
-def claimed_bytes(entry: Buffer) -> int:
-    """How large the payload of an entry says to be without its compression; 0: it cannot be read."""
-    try:
-        metadata, payload = _outer(entry, None)
-    except InvalidBatch:
-        return 0
-    return max(len(payload), metadata.raw_bytes)
 
 
 # --- the metadata of the entry ----------------------------------------------------------------------------------------
@@ -185,6 +202,53 @@ def _expanded(metadata: EntryMetadata, payload: memoryview, raw_bytes_max: int) 
 
 
 # --- messages ---------------------------------------------------------------------------------------------------------
+
+
+def _messages(metadata: EntryMetadata, payload: memoryview, raw_bytes_max: int) -> PulsarMessages:
+    count = metadata.count if metadata.HasField("count") else 1
+    if not 1 <= count <= COUNT_MAX:
+        raise InvalidBatch(f"a batch counts {count} messages", field="num_messages_in_batch", limit=COUNT_MAX)
+    if metadata.encryption_keys:
+        return _encrypted(metadata, count)
+    raw = _expanded(metadata, payload, raw_bytes_max)
+    if not metadata.HasField("count"):
+        return _one(metadata, raw)
+    return _batch(metadata, raw, count)
+
+
+def _checked(metadata: EntryMetadata, payload: memoryview, raw_bytes_max: int) -> EntryHead:
+    if _may_be_plain(metadata):
+        raw = _expanded(metadata, payload, raw_bytes_max)
+        if (head := _plain_head(metadata, raw)) is not None:
+            return head
+        messages = _batch(metadata, raw, metadata.count)
+    else:
+        messages = _messages(metadata, payload, raw_bytes_max)
+    return EntryHead(*messages[: len(EntryHead._fields)])
+
+
+def _may_be_plain(metadata: EntryMetadata) -> bool:
+    """Whether its messages can be."""
+    count = metadata.count
+    last = metadata.sequence_id + count - 1
+    return (
+        1 <= count <= COUNT_MAX
+        and not metadata.encryption_keys
+        and metadata.highest_sequence_id in (0, last)
+        and last <= SEQUENCE_ID_MAX
+    )
+
+
+def _plain_head(metadata: EntryMetadata, raw: bytes) -> EntryHead | None:
+    """None: not all of its messages are plain. metadata: that may be."""
+    first, count = metadata.sequence_id, metadata.count
+    if not are_plain(raw, count, first):
+        return None
+    last = first + count - 1
+    return EntryHead(
+        metadata.producer_name, metadata.publish_time, SequenceId(first), SequenceId(last), count, False,
+        range(first, last + 1),
+    )  # fmt: skip
 
 
 def _encrypted(metadata: EntryMetadata, count: int) -> PulsarMessages:
