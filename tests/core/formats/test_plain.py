@@ -9,10 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from oncelog.core.errors import InvalidBatch, MessageTooLarge
-from oncelog.core.formats import kafka, plain_messages, plain_records, pulsar
+from oncelog.core.formats import kafka, pulsar
 from oncelog.core.formats.batch_check import BatchLimits, check_shortly
-from oncelog.core.formats.packed_fields import packed_number
-from oncelog.core.formats.repeated_shape import counted
+from oncelog.core.formats.plain import are_plain_messages, are_plain_records
 from oncelog.core.formats.short_checks import SHORT_BYTES_MAX, SHORT_COUNT_MAX
 from tests.core import kafka_batches, pulsar_entries
 from tests.core.builders import checksum
@@ -24,12 +23,9 @@ Record, Message = kafka_batches.Sent, pulsar_entries.Sent
 
 #: {what a client sends: its records}
 PLAIN = {
-    "of one shape": [Record(b"x" * 100, b"%08d" % n) for n in range(300)],
-    "of one shape, times apart": [Record(b"x" * 100, timestamp=TIME_MS + 9 * n) for n in range(300)],
-    "a large batch of one shape": [Record(b"%05d" % n) for n in range(9_000)],
+    "of one size": [Record(b"x" * 100, b"%08d" % n, timestamp=TIME_MS + 9 * n) for n in range(300)],
     "of every size": [Record(bytes(RNG.randrange(300)), bytes(RNG.randrange(64))) for n in range(300)],
-    "of two sizes": [Record(bytes(100 + RNG.randrange(2))) for n in range(300)],
-    "runs of several shapes": [Record(bytes(n // 40)) for n in range(300)],
+    "a large batch": [Record(b"%d" % n) for n in range(20_000)],
     "in front of the time of the batch": [Record(b"x", timestamp=TIME_MS - 70 * n) for n in range(100)],
     "large": [Record(bytes(900_000)), Record(bytes(20_000)), Record(bytes(20_000))],
     "nulls": [Record(None if n % 3 else b"", None if n % 2 else b"") for n in range(100)],
@@ -47,25 +43,24 @@ NOT_PLAIN = {
 @pytest.mark.parametrize("sent", PLAIN.values(), ids=PLAIN.keys())
 def test_what_clients_of_kafka_send_is_plain(sent: Sequence[Record]) -> None:
     """Otherwise its check takes many times as long."""
-    assert plain_records.are_plain(kafka_batches.records(sent), len(sent), TIME_MS)
+    assert are_plain_records(kafka_batches.records(sent), len(sent), TIME_MS)
 
 
 @pytest.mark.parametrize("sent", NOT_PLAIN.values(), ids=NOT_PLAIN.keys())
 def test_other_records_are_read_as_by_readers(sent: Sequence[Record]) -> None:
     batch = kafka_batches.batched(sent)
-    assert not plain_records.are_plain(kafka_batches.records(sent), len(sent), TIME_MS)
+    assert not are_plain_records(kafka_batches.records(sent), len(sent), TIME_MS)
     assert kafka.check_batch(batch) == kafka.open_batch(batch).head
 
 
 #: {what a client sends: its messages}
 MESSAGES = {
-    "of one shape": [Message(n, b"x" * 100, b"%08d" % n) for n in range(300)],
+    "of one size": [Message(n, b"x" * 100, b"%08d" % n) for n in range(300)],
     "with event times": [Message(n, b"x" * 100, event_time_ms=TIME_MS + 9 * n) for n in range(300)],
     "ids of two bytes": [Message(n, b"x" * 100) for n in range(16_000, 17_000)],
     "ids of five bytes": [Message(n, b"x" * 100) for n in range(2**31 - 200, 2**31 + 200)],
     "the highest ids": [Message(n, b"x") for n in range(2**63 - 300, 2**63)],
     "of every size": [Message(n, bytes(RNG.randrange(300)), b"k" * RNG.randrange(99)) for n in range(300)],
-    "runs of several shapes": [Message(n, bytes(n // 40)) for n in range(300)],
     "large": [Message(0, bytes(900_000)), Message(1, bytes(20_000)), Message(2, bytes(20_000))],
     "one": [Message(0, b"x")],
 }
@@ -81,14 +76,14 @@ NOT_PLAIN_MESSAGES = {
 @pytest.mark.parametrize("sent", MESSAGES.values(), ids=MESSAGES.keys())
 def test_what_clients_of_pulsar_send_is_plain(sent: Sequence[Message]) -> None:
     raw = pulsar_entries.inner(sent)
-    assert plain_messages.are_plain(raw, len(sent), sent[0].sequence_id)
+    assert are_plain_messages(raw, len(sent), sent[0].sequence_id)
     entry = pulsar_entries.batched(sent)
     assert listed(pulsar.check_entry(entry)) == listed(pulsar.open_entry(entry))
 
 
 @pytest.mark.parametrize("sent", NOT_PLAIN_MESSAGES.values(), ids=NOT_PLAIN_MESSAGES.keys())
 def test_other_messages_are_read_as_by_readers(sent: Sequence[Message]) -> None:
-    assert not plain_messages.are_plain(pulsar_entries.inner(sent), len(sent), 0)
+    assert not are_plain_messages(pulsar_entries.inner(sent), len(sent), 0)
     entry = pulsar_entries.batched(sent)
     assert pulsar.check_entry(entry) == pulsar.open_entry(entry)[:7]
 
@@ -112,10 +107,10 @@ def kafka_is_checked_alike(raw: bytes, count: int, base: int = TIME_MS) -> bool:
     return isinstance(found, kafka.RecordBatchHead)
 
 
-def pulsar_is_checked_alike(raw: bytes, first: int, count: int) -> bool:
-    """As `kafka_is_checked_alike`."""
+def pulsar_is_checked_alike(raw: bytes, first: int, count: int, highest: int = 0) -> bool:
+    """As `kafka_is_checked_alike`. highest: id, as the entry says."""
     metadata = pulsar_entries.outer(first)
-    metadata.count = count
+    metadata.count, metadata.highest_sequence_id = count, highest
     entry = pulsar_entries.finished(metadata, raw)
     found = outcome(lambda: listed(pulsar.check_entry(entry)))
     assert found == outcome(lambda: listed(pulsar.open_entry(entry)))
@@ -130,10 +125,10 @@ def listed(found: pulsar.EntryHead | pulsar.PulsarMessages) -> list[object]:
 @pytest.mark.hazard("record-batch-that-lies")
 @pytest.mark.parametrize("step", [0, 9])
 def test_a_damaged_byte_of_a_record_is_found_wherever_it_is(step: int) -> None:
-    """Each byte of some records: in front of a run, within it, at its end. Damage of a key, a value or a time alone is
+    """Each byte of some records. Damage of a key, a value or a time alone is
     none: the checksum finds that. step: between the times of records."""
     sent = [Record(b"%070d" % n, b"%04d" % n, timestamp=TIME_MS + step * n) for n in range(150)]
-    assert plain_records.are_plain(kafka_batches.records(sent), len(sent), TIME_MS)
+    assert are_plain_records(kafka_batches.records(sent), len(sent), TIME_MS)
     sizes = [len(kafka_batches.record(each, index)) for index, each in enumerate(sent)]
     raw = kafka_batches.records(sent)
     refused = 0
@@ -150,7 +145,7 @@ def test_a_damaged_byte_of_a_record_is_found_wherever_it_is(step: int) -> None:
 @pytest.mark.parametrize(("first", "time_ms"), [(0, 0), (16_300, TIME_MS), (2**31 - 70, TIME_MS)])
 def test_a_damaged_byte_of_a_message_is_found_wherever_it_is(first: int, time_ms: int) -> None:
     sent = [Message(n, b"%04d" % n, b"k", event_time_ms=time_ms and time_ms + 7 * n) for n in range(first, first + 150)]
-    assert plain_messages.are_plain(pulsar_entries.inner(sent), len(sent), first)
+    assert are_plain_messages(pulsar_entries.inner(sent), len(sent), first)
     raw, refused = pulsar_entries.inner(sent), 0
     for index in (0, 1, 2, 69, 84, 127, 128, 149):
         begins, ends = (len(pulsar_entries.inner(sent[:number])) for number in (index, index + 1))
@@ -205,6 +200,46 @@ def test_a_size_below_zero_hides_no_bytes() -> None:
             assert not kafka_is_checked_alike(kafka_batches.sized(body[:size]), 1)
 
 
+#: {what is longer than in a plain record: a record that is one if no more than its first bytes are read}
+LONG_IN_RECORDS = {
+    "a size of a key": b"\0\0\0" + b"\x80" * 65 + b"\1\0",
+    "a size of a value": b"\0\0\0\1" + b"\x80\x80\x80\0" + b"\0",
+    "a timestamp": b"\0" + b"\x80" * 3 + b"\0\1\1\0",
+    "an offset delta": b"\0\0\x80\0\1\1\0",
+    "a count of headers": b"\0\0\0\1\1\x80\0",
+}
+
+
+@pytest.mark.hazard("record-batch-that-lies")
+@pytest.mark.parametrize("body", LONG_IN_RECORDS.values(), ids=LONG_IN_RECORDS.keys())
+def test_a_number_of_a_record_is_read_to_its_end(body: bytes) -> None:
+    assert not are_plain_records(kafka_batches.sized(body), 1, TIME_MS)
+    kafka_is_checked_alike(kafka_batches.sized(body), 1)
+
+
+@pytest.mark.hazard("batch-that-counts-wrongly")
+@pytest.mark.parametrize(
+    "metadata", [b"\x12" + b"\x80" * 129 + b"\x18\0\x40\0", b"\x18\0\x28" + b"\x80" * 10 + b"\1\x40\0"]
+)
+def test_a_number_of_a_message_is_read_to_its_end(metadata: bytes) -> None:
+    """The size of a key; an event time."""
+    assert not pulsar_is_checked_alike(len(metadata).to_bytes(4, "big") + metadata, 0, 1)
+
+
+@pytest.mark.hazard("batch-that-counts-wrongly")
+def test_ids_and_times_of_messages_have_63_bits() -> None:
+    top = 2**63 - 1
+    for last, time_ms, good in ((top, top, True), (top, top + 1, False), (top + 1, 0, False)):
+        sent = [Message(last - 1, b"x"), Message(last, b"x", event_time_ms=time_ms)]
+        assert pulsar_is_checked_alike(pulsar_entries.inner(sent), last - 1, 2) == good
+
+
+@pytest.mark.hazard("batch-that-counts-wrongly")
+def test_an_entry_has_the_highest_id_that_it_says() -> None:
+    raw = pulsar_entries.inner([Message(5, b"x"), Message(6, b"x"), Message(7, b"x")])
+    assert [highest for highest in range(10) if pulsar_is_checked_alike(raw, 5, 3, highest)] == [0, 7]
+
+
 @given(
     st.lists(st.tuples(st.sampled_from([0, 5, 5, 5, 70, 200]), st.sampled_from([None, 0, 4]), st.integers(-90, 90)),
              min_size=1, max_size=90),
@@ -242,18 +277,6 @@ def test_damaged_messages_are_checked_as_they_are_read(
     pulsar_is_checked_alike(bytes(data), first, len(sent))
 
 
-@given(st.integers(0, 2**40), st.integers(1, 40_000), st.sampled_from([1, 2]))
-def test_a_counter_has_the_bytes_of_its_numbers(first: int, count: int, step: int) -> None:
-    first = first // step * step
-    found = counted(first, first + count * step, step)
-    assert 0 < len(found.firsts) <= count
-    for index in {0, 1, len(found.firsts) // 2, len(found.firsts) - 1} & set(range(len(found.firsts))):
-        second = found.seconds[index : index + 1]
-        assert found.firsts[index : index + 1] + second + found.rest == packed_number(first + index * step)
-        assert found.width == len(packed_number(first + index * step))
-    assert not found.seconds or len(found.seconds) == len(found.firsts)
-
-
 # --- what is short ----------------------------------------------------------------------------------------------------
 
 
@@ -269,10 +292,11 @@ def test_a_batch_of_kafka_is_short_if_it_is_small_or_has_few_plain_records(codec
     """Others would hold up all that the owner serves. A compressed one is no larger than it is without compression."""
     small = [Record(b"x", headers=[(b"trace", b"1")])] * 20
     assert kafka_is_short(small, codec)
-    large = [Record(bytes(SHORT_BYTES_MAX + 1))]
+    large = [Record(RNG.randbytes(SHORT_BYTES_MAX + 1))]
     assert kafka_is_short(large, codec) == (codec == NONE)
+    assert kafka_is_short([Record(bytes(SHORT_BYTES_MAX + 1))], codec) == (codec == NONE), "few bytes, of many"
     assert not kafka_is_short([*large, *small], codec)
-    assert not kafka_is_short([Record(bytes(200))] * (SHORT_COUNT_MAX + 1), codec)
+    assert not kafka_is_short([Record(b"x")] * (SHORT_COUNT_MAX + 1), codec)
 
 
 def pulsar_is_short(sent: Sequence[Message], codec: int = 0) -> bool:
@@ -289,7 +313,19 @@ def test_an_entry_of_pulsar_is_short_if_it_is_small_or_has_few_plain_messages(co
     large = Message(20, bytes(SHORT_BYTES_MAX + 1))
     assert pulsar_is_short([replace(large, sequence_id=0)], codec) == (codec == 0)
     assert not pulsar_is_short([*small, large], codec)
-    assert not pulsar_is_short([Message(n, bytes(200)) for n in range(SHORT_COUNT_MAX + 1)], codec)
+    assert not pulsar_is_short([Message(n, b"x") for n in range(SHORT_COUNT_MAX + 1)], codec)
+
+
+def test_a_batch_of_many_messages_is_not_short_whatever_its_header_says() -> None:
+    """It is known before its checksum is computed, if the header says so."""
+    count = SHORT_COUNT_MAX + 1
+    records = kafka_batches.batched([Record(b"x")] * count)
+    messages = pulsar_entries.batched([Message(n, b"x") for n in range(count)])
+    assert kafka.check_shortly(records) is None
+    assert pulsar.check_shortly(messages) is None
+    for data in (kafka_batches.as_batch(records, range(count)), pulsar_entries.as_batch(messages, range(count))):
+        assert check_shortly(data, lambda _data, _value: pytest.fail("a checksum"), LIMITS) is None
+    assert check_shortly(kafka_batches.as_batch(records, [0]), checksum, LIMITS) is None
 
 
 def test_a_short_check_refuses_what_a_long_one_refuses() -> None:

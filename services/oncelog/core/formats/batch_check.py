@@ -45,7 +45,7 @@ from oncelog.core.formats.compression import Compression
 from oncelog.core.formats.epoched_ids import is_numbered
 from oncelog.core.formats.origin import unpack_origin
 from oncelog.core.formats.payload import expand_columns, require_count, require_header
-from oncelog.core.formats.short_checks import SHORT_BYTES_MAX, SHORT_COUNT_MAX
+from oncelog.core.formats.short_checks import SHORT_COUNT_MAX
 from oncelog.core.names import KAFKA
 
 #: Bytes of one event time.
@@ -78,7 +78,7 @@ def check_shortly(
 ) -> BatchHeader | None:
     """As `check_batch`; None: that takes long (see `short_checks`), and nothing is decided."""
     if (
-        len(data) > SHORT_BYTES_MAX
+        len(data) > HEADER_BYTES
         and data[_PAYLOAD_FORMAT_AT] in AS_IT_CAME
         and _COUNT.unpack_from(data, _COUNT_AT)[0] > SHORT_COUNT_MAX
     ):

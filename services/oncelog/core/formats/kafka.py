@@ -14,7 +14,7 @@ have their size in front, -1: null.
 
 `open_batch` is the only reader of these bytes. `check_batch` is for the owner and for a gateway, who check them before
 they are stored: it refuses what `open_batch` cannot read, and builds nothing of records that are plain
-(`plain_records`). Base offset and leader epoch mean nothing here: the log numbers messages, and a gateway writes both
+(`plain`). Base offset and leader epoch mean nothing here: the log numbers messages, and a gateway writes both
 when it serves the batch.
 
 Received bytes are untrusted: what contradicts itself raises InvalidBatch, which names the field and its limit, before
@@ -29,7 +29,7 @@ from oncelog.core.errors import InvalidBatch, MessageTooLarge
 from oncelog.core.formats.batch import Buffer, Checksum
 from oncelog.core.formats.columns import Headers
 from oncelog.core.formats.compression import PAYLOAD_RAW_BYTES_MAX, KafkaCodec, expand_kafka
-from oncelog.core.formats.plain_records import are_plain
+from oncelog.core.formats.plain import are_plain_records
 from oncelog.core.formats.short_checks import SHORT_BYTES_MAX, SHORT_COUNT_MAX
 
 MAGIC = 2
@@ -114,11 +114,13 @@ def check_shortly(
 ) -> RecordBatchHead | None:
     """As `check_batch`; None: that takes long (see `short_checks`), and nothing is decided."""
     head = read_head(batch, checksum=checksum)
+    if head.count > SHORT_COUNT_MAX:
+        return None
     if len(batch) > SHORT_BYTES_MAX:
-        if head.codec is not KafkaCodec.NONE or head.count > SHORT_COUNT_MAX:
+        if head.codec is not KafkaCodec.NONE:
             return None
         raw = records_of(head, batch, raw_bytes_max=raw_bytes_max)
-        return head if are_plain(raw, head.count, head.base_timestamp) else None
+        return head if are_plain_records(raw, head.count, head.base_timestamp) else None
     try:
         raw = records_of(head, batch, raw_bytes_max=min(raw_bytes_max, SHORT_BYTES_MAX))
     except MessageTooLarge:
@@ -128,7 +130,7 @@ def check_shortly(
 
 
 def _check_records(head: RecordBatchHead, raw: bytes) -> None:
-    if not are_plain(raw, head.count, head.base_timestamp):
+    if not are_plain_records(raw, head.count, head.base_timestamp):
         _walk(head, raw)
 
 

@@ -18,13 +18,6 @@ _LONGER_NUMBER = re.compile(rb"[\x80-\xff]+[\x00-\x7f]")
 ID_BYTES = 16
 
 
-def packed_number(value: int) -> bytes:
-    """As FieldWriter.number appends it."""
-    writer = FieldWriter()
-    writer.number(value)
-    return bytes(writer.data)
-
-
 class FieldWriter:
     """Appends fields to `data`. Values out of range are a bug of the caller: InvariantViolated."""
 

@@ -11,7 +11,7 @@ a protobuf message (`wire.pulsar_metadata`). It says how the payload is compress
 
 `open_entry` is the only reader of these bytes. `check_entry` is for the owner and for a gateway, who check them before
 they are stored: it refuses what `open_entry` cannot read, and builds nothing of messages that are plain
-(`plain_messages`). No byte of an entry is built again.
+(`plain`). No byte of an entry is built again.
 
 Ids
 - Each message of a batch has an id of its own. They ascend, and the metadata has the first and perhaps the last one.
@@ -36,7 +36,7 @@ from oncelog.core.errors import InvalidBatch, MessageTooLarge
 from oncelog.core.formats.batch import SPARSE_IDS_MAX, Buffer, Checksum
 from oncelog.core.formats.compression import PulsarCodec, expand_pulsar
 from oncelog.core.formats.encryption import Encryption
-from oncelog.core.formats.plain_messages import are_plain
+from oncelog.core.formats.plain import are_plain_messages
 from oncelog.core.formats.short_checks import SHORT_BYTES_MAX, SHORT_COUNT_MAX
 from oncelog.core.formats.wire.pulsar_metadata_pb2 import EntryMetadata, MessageMetadata, Property
 from oncelog.core.ids import SEQUENCE_ID_MAX, SequenceId
@@ -130,9 +130,11 @@ def check_shortly(
 ) -> EntryHead | None:
     """As `check_entry`; None: that takes long (see `short_checks`), and nothing is decided."""
     metadata, payload = _outer(entry, checksum)
+    if metadata.count > SHORT_COUNT_MAX:
+        return None
     if max(len(payload), metadata.raw_bytes) <= SHORT_BYTES_MAX:
         return _checked(metadata, payload, raw_bytes_max)
-    if metadata.codec != PulsarCodec.NONE or not _may_be_plain(metadata) or metadata.count > SHORT_COUNT_MAX:
+    if metadata.codec != PulsarCodec.NONE or not _may_be_plain(metadata):
         return None
     return _plain_head(metadata, _expanded(metadata, payload, raw_bytes_max))
 
@@ -242,7 +244,7 @@ def _may_be_plain(metadata: EntryMetadata) -> bool:
 def _plain_head(metadata: EntryMetadata, raw: bytes) -> EntryHead | None:
     """None: not all of its messages are plain. metadata: that may be."""
     first, count = metadata.sequence_id, metadata.count
-    if not are_plain(raw, count, first):
+    if not are_plain_messages(raw, count, first):
         return None
     last = first + count - 1
     return EntryHead(

@@ -1,12 +1,11 @@
-"""What an owner may check while everything else that it serves waits.
+"""Which checks of entries of gateways' clients are short: everything else that an owner serves waits for them.
 
-A thread that computes in Python holds up all others, so it helps little: a change of threads costs as much as the check
-of most batches, and two threads take turns of milliseconds. But a batch of Kafka or Pulsar may take seconds, because
-each of its messages is read, and a few KiB may be compressed from many MiB. Short is
+Each message is checked in Python, so a batch may take long. It is checked in a thread then, which costs as much as the
+check of most batches. Short is what has at most SHORT_COUNT_MAX messages, and
 
-    what has at most SHORT_BYTES_MAX, also without its compression
-    what is not compressed and has at most SHORT_COUNT_MAX messages, all of them plain: each takes less than 1 us
+    at most SHORT_BYTES_MAX, also without its compression; or
+    more, but no compression and only plain messages (`plain`), which take less than 1 us each, however large they are
 """
 
 SHORT_BYTES_MAX = 64 * 1024
-SHORT_COUNT_MAX = 1024
+SHORT_COUNT_MAX = 1000
