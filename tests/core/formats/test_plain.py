@@ -200,6 +200,17 @@ def test_a_size_below_zero_hides_no_bytes() -> None:
             assert not kafka_is_checked_alike(kafka_batches.sized(body[:size]), 1)
 
 
+@pytest.mark.hazard("record-batch-that-lies")
+@pytest.mark.parametrize("index", [1, 100, 10_000])
+@pytest.mark.parametrize("ahead", [1, 64, 8192])
+def test_each_record_has_its_own_offset_delta(index: int, ahead: int) -> None:
+    """Deltas that differ in their first, second and third byte."""
+    raw = [kafka_batches.record(Record(b""), number) for number in range(index + 2)]
+    assert kafka_is_checked_alike(b"".join(raw), len(raw))
+    raw[index] = kafka_batches.record(Record(b""), index + ahead)
+    assert not kafka_is_checked_alike(b"".join(raw), len(raw))
+
+
 #: {what is longer than in a plain record: a record that is one if no more than its first bytes are read}
 LONG_IN_RECORDS = {
     "a size of a key": b"\0\0\0" + b"\x80" * 65 + b"\1\0",
