@@ -9,7 +9,7 @@ from crc32c import crc32c
 from oncelog.core.errors import InvalidBatch
 from oncelog.core.formats.batch import BatchHeader, Buffer
 from oncelog.core.formats.batch_check import BatchLimits
-from oncelog.core.formats.short_checks import SHORT_BYTES_MAX, SHORT_COUNT_MAX
+from oncelog.core.formats.checks.short_checks import SHORT_BYTES_MAX, SHORT_COUNT_MAX
 from oncelog.core.ids import SessionNumber
 from oncelog.rpc.codecs.owner_codec import ReceivedPublish
 from oncelog.topic_owner.streams.batch_checks import BatchChecks, Checked

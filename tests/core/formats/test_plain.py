@@ -11,15 +11,16 @@ from hypothesis import strategies as st
 from oncelog.core.errors import InvalidBatch, MessageTooLarge
 from oncelog.core.formats import kafka, pulsar
 from oncelog.core.formats.batch_check import BatchLimits, check_shortly
-from oncelog.core.formats.plain import are_plain_messages, are_plain_records
-from oncelog.core.formats.short_checks import SHORT_BYTES_MAX, SHORT_COUNT_MAX
+from oncelog.core.formats.checks.plain import are_plain_messages, are_plain_records
+from oncelog.core.formats.checks.short_checks import SHORT_BYTES_MAX, SHORT_COUNT_MAX
 from tests.core import kafka_batches, pulsar_entries
 from tests.core.builders import checksum
 from tests.core.kafka_batches import CODECS, NONE, TIME_MS
+from tests.core.kafka_batches import Sent as Record
+from tests.core.pulsar_entries import Sent as Message
 
 LIMITS = BatchLimits(4_000_000)
 RNG = random.Random(7)
-Record, Message = kafka_batches.Sent, pulsar_entries.Sent
 
 #: {what a client sends: its records}
 PLAIN = {

@@ -39,13 +39,13 @@ from oncelog.core.formats.batch import (
     deltas_of,
     payload_of,
 )
+from oncelog.core.formats.checks.short_checks import SHORT_COUNT_MAX
 from oncelog.core.formats.chunks import decode_chunk, decode_chunk_names
 from oncelog.core.formats.columns import LENGTH_BYTES, NONE_LENGTH, Column, split_columns, split_lengths
 from oncelog.core.formats.compression import Compression
 from oncelog.core.formats.epoched_ids import is_numbered
 from oncelog.core.formats.origin import unpack_origin
 from oncelog.core.formats.payload import expand_columns, require_count, require_header
-from oncelog.core.formats.short_checks import SHORT_COUNT_MAX
 from oncelog.core.names import KAFKA
 
 #: Bytes of one event time.
@@ -76,7 +76,7 @@ def check_batch(
 def check_shortly(
     data: Buffer, checksum: Checksum, limits: BatchLimits, *, producer_name: str | None = None
 ) -> BatchHeader | None:
-    """As `check_batch`; None: that takes long (see `short_checks`), and nothing is decided."""
+    """As `check_batch`; None: that takes long (see `checks.short_checks`), and nothing is decided."""
     if (
         len(data) > HEADER_BYTES
         and data[_PAYLOAD_FORMAT_AT] in AS_IT_CAME

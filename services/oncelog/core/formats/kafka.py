@@ -14,7 +14,7 @@ have their size in front, -1: null.
 
 `open_batch` is the only reader of these bytes. `check_batch` is for the owner and for a gateway, who check them before
 they are stored: it refuses what `open_batch` cannot read, and builds nothing of records that are plain
-(`plain`). Base offset and leader epoch mean nothing here: the log numbers messages, and a gateway writes both
+(`checks.plain`). Base offset and leader epoch mean nothing here: the log numbers messages, and a gateway writes both
 when it serves the batch.
 
 Received bytes are untrusted: what contradicts itself raises InvalidBatch, which names the field and its limit, before
@@ -27,10 +27,10 @@ from typing import NamedTuple
 
 from oncelog.core.errors import InvalidBatch, MessageTooLarge
 from oncelog.core.formats.batch import Buffer, Checksum
+from oncelog.core.formats.checks.plain import are_plain_records
+from oncelog.core.formats.checks.short_checks import SHORT_BYTES_MAX, SHORT_COUNT_MAX
 from oncelog.core.formats.columns import Headers
 from oncelog.core.formats.compression import PAYLOAD_RAW_BYTES_MAX, KafkaCodec, expand_kafka
-from oncelog.core.formats.plain import are_plain_records
-from oncelog.core.formats.short_checks import SHORT_BYTES_MAX, SHORT_COUNT_MAX
 
 MAGIC = 2
 _HEAD = Struct(">qiibIhiqqqhii")
@@ -112,7 +112,7 @@ def check_batch(
 def check_shortly(
     batch: Buffer, *, raw_bytes_max: int = RAW_BYTES_MAX, checksum: Checksum | None = None
 ) -> RecordBatchHead | None:
-    """As `check_batch`; None: that takes long (see `short_checks`), and nothing is decided."""
+    """As `check_batch`; None: that takes long (see `checks.short_checks`), and nothing is decided."""
     head = read_head(batch, checksum=checksum)
     if head.count > SHORT_COUNT_MAX:
         return None

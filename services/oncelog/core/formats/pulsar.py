@@ -11,7 +11,7 @@ a protobuf message (`wire.pulsar_metadata`). It says how the payload is compress
 
 `open_entry` is the only reader of these bytes. `check_entry` is for the owner and for a gateway, who check them before
 they are stored: it refuses what `open_entry` cannot read, and builds nothing of messages that are plain
-(`plain`). No byte of an entry is built again.
+(`checks.plain`). No byte of an entry is built again.
 
 Ids
 - Each message of a batch has an id of its own. They ascend, and the metadata has the first and perhaps the last one.
@@ -34,10 +34,10 @@ from google.protobuf.message import DecodeError
 
 from oncelog.core.errors import InvalidBatch, MessageTooLarge
 from oncelog.core.formats.batch import SPARSE_IDS_MAX, Buffer, Checksum
+from oncelog.core.formats.checks.plain import are_plain_messages
+from oncelog.core.formats.checks.short_checks import SHORT_BYTES_MAX, SHORT_COUNT_MAX
 from oncelog.core.formats.compression import PulsarCodec, expand_pulsar
 from oncelog.core.formats.encryption import Encryption
-from oncelog.core.formats.plain import are_plain_messages
-from oncelog.core.formats.short_checks import SHORT_BYTES_MAX, SHORT_COUNT_MAX
 from oncelog.core.formats.wire.pulsar_metadata_pb2 import EntryMetadata, MessageMetadata, Property
 from oncelog.core.ids import SEQUENCE_ID_MAX, SequenceId
 
@@ -85,7 +85,7 @@ class EntryHead(NamedTuple):
 class PulsarMessages(NamedTuple):
     """The messages of one entry. A list that no message has anything for is None, others have `count` items.
 
-    The first fields are those of EntryHead.
+    The first fields are as in EntryHead.
     values: empty if the entry is encrypted; nulls: the indexes of messages whose value is null. ordering_keys: by what
     key_shared subscriptions deliver, where it is not the key. encryption: then keys and properties are those that the
     entry shows.
@@ -128,7 +128,7 @@ def check_entry(entry: Buffer, *, raw_bytes_max: int = RAW_BYTES_MAX, checksum: 
 def check_shortly(
     entry: Buffer, *, raw_bytes_max: int = RAW_BYTES_MAX, checksum: Checksum | None = None
 ) -> EntryHead | None:
-    """As `check_entry`; None: that takes long (see `short_checks`), and nothing is decided."""
+    """As `check_entry`; None: that takes long (see `checks.short_checks`), and nothing is decided."""
     metadata, payload = _outer(entry, checksum)
     if metadata.count > SHORT_COUNT_MAX:
         return None
@@ -223,10 +223,12 @@ def _checked(metadata: EntryMetadata, payload: memoryview, raw_bytes_max: int) -
         raw = _expanded(metadata, payload, raw_bytes_max)
         if (head := _plain_head(metadata, raw)) is not None:
             return head
-        messages = _batch(metadata, raw, metadata.count)
+        found = _batch(metadata, raw, metadata.count)
     else:
-        messages = _messages(metadata, payload, raw_bytes_max)
-    return EntryHead(*messages[: len(EntryHead._fields)])
+        found = _messages(metadata, payload, raw_bytes_max)
+    return EntryHead(
+        found.producer_name, found.publish_time_ms, found.first, found.last, found.count, found.unit, found.ids
+    )
 
 
 def _may_be_plain(metadata: EntryMetadata) -> bool:
