@@ -15,6 +15,7 @@ from oncelog.core.records.records import ABSENT_VERSION
 from oncelog.core.sdk.producer.session import ProducerSession
 from oncelog.core.topic.topic import Topic
 from oncelog.metadata_store.records.counter_store import new_counters
+from tests.core.node.stored_records import Index
 from tests.oracles.history import History
 from tests.oracles.leases import LeaseHistory
 from tests.simulation.clients.ack_workload import AckWorkload, ChangingTopic
@@ -30,7 +31,6 @@ from tests.simulation.doors.doors import Doors
 from tests.simulation.eras import Eras
 from tests.simulation.faults.deletions import name_note
 from tests.simulation.network import Network
-from tests.simulation.servers.disk import Index
 from tests.simulation.servers.metadata_server import MetadataParts, MetadataServer, StaleRoutes
 from tests.simulation.servers.owner_server import OwnerParts, OwnerServer
 from tests.simulation.servers.repair_server import Repairer, queue_settings

@@ -4,13 +4,13 @@ import asyncio
 import json
 import shutil
 import subprocess
-from collections.abc import Iterator
 
 import pytest
 
-from oncelog.runtime.port_claim import claim_port, port_of
-from tests.cluster.cluster_fixture import Cluster
+from tests.doors.clients.door_clusters import servers, small_kafka_cluster
 from tests.doors.kafka.raw_client import raw_client
+
+__all__ = ["servers", "small_kafka_cluster"]
 
 DEADLINE_S = 60.0
 LINES = [f"line {number}" for number in range(1_000)]
@@ -18,20 +18,6 @@ LINES = [f"line {number}" for number in range(1_000)]
 CODECS = {"none": 0, "gzip": 1, "snappy": 2, "lz4": 3, "zstd": 4}
 #: Of the attributes in a record batch.
 _ATTRIBUTES_AT, _CODEC_BITS = 22, 7
-
-
-@pytest.fixture(scope="module")
-def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    with (
-        claim_port("127.0.0.1") as claim,
-        Cluster.running(tmp_path_factory.mktemp("kcat"), storage_nodes=1, owners=1, kafka_port=port_of(claim)) as own,
-    ):
-        yield own
-
-
-@pytest.fixture
-def servers(cluster: Cluster) -> str:
-    return str(cluster.status()["kafka_servers"])
 
 
 def kcat(servers: str, *words: str, given: str = "") -> str:

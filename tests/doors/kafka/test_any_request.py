@@ -14,7 +14,8 @@ from oncelog_doors.kafka.codec import Body
 from oncelog_doors.wire.kafka_tables import REQUESTS
 from tests.cluster.until import until
 from tests.doors.kafka.any_bodies import any_body
-from tests.doors.kafka.raw_client import DEADLINE_S, KafkaWorld, kafka_world, raw_client
+from tests.doors.kafka.raw_client import KafkaWorld, kafka_world, raw_client
+from tests.doors.raw_connection import DEADLINE_S
 
 pytestmark = pytest.mark.asyncio
 

@@ -11,7 +11,7 @@ from oncelog_doors.core.kafka.error_codes import ErrorCode
 from oncelog_doors.kafka.checking import CHECKED_TOGETHER_BYTES_MAX, Checking, Found
 from oncelog_doors.kafka.partition_reads import MADE_HERE_BYTES_MAX
 from tests.doors.kafka.client_batches import batch_of, numbered
-from tests.doors.kafka.raw_client import DEADLINE_S
+from tests.doors.raw_connection import DEADLINE_S
 
 pytestmark = pytest.mark.asyncio
 

@@ -14,7 +14,8 @@ from oncelog_doors.kafka.partition_reads import END_AGE_MS
 from tests.cluster.until import until
 from tests.doors.kafka.client_batches import batch_of, numbered
 from tests.doors.kafka.fake_cluster import FakeCluster
-from tests.doors.kafka.raw_client import DEADLINE_S, RawClient, kafka_world, raw_client
+from tests.doors.kafka.raw_client import RawClient, kafka_world, raw_client
+from tests.doors.raw_connection import DEADLINE_S
 
 pytestmark = pytest.mark.asyncio
 

@@ -22,7 +22,8 @@ from tests.cluster.until import until
 from tests.core.kafka_batches import GZIP
 from tests.doors.kafka.client_batches import batch_of, numbered
 from tests.doors.kafka.fake_cluster import FakeCluster, FakeLog, FakeProducer
-from tests.doors.kafka.raw_client import DEADLINE_S, KafkaWorld, RawClient, kafka_world, raw_client, request
+from tests.doors.kafka.raw_client import KafkaWorld, RawClient, kafka_world, raw_client, request
+from tests.doors.raw_connection import DEADLINE_S
 
 pytestmark = pytest.mark.asyncio
 

@@ -22,7 +22,7 @@ from tests.doors.pulsar.consumer_client import (
     subscribe,
     the_consumer,
 )
-from tests.doors.pulsar.raw_client import DEADLINE_S, RawClient, door_world, raw_client
+from tests.doors.pulsar.raw_client import RawClient, door_world, raw_client
 from tests.doors.pulsar.reader_client import (
     CLOSE_CONSUMER,
     LAST_ID,
@@ -33,6 +33,7 @@ from tests.doors.pulsar.reader_client import (
     seek,
     three,
 )
+from tests.doors.raw_connection import DEADLINE_S
 
 NOT_FOUND, NOT_ALLOWED, NOT_NOW = 13, 22, 2
 CLOSE = frame(command(CLOSE_CONSUMER, (1, 1), (2, 8)))

@@ -29,8 +29,9 @@ from tests.doors.pulsar.consumer_client import (
     three_delivered,
 )
 from tests.doors.pulsar.entries_at_clients import read
-from tests.doors.pulsar.raw_client import DEADLINE_S, DoorWorld, RawClient, door_world, raw_client
+from tests.doors.pulsar.raw_client import DoorWorld, RawClient, door_world, raw_client
 from tests.doors.pulsar.reader_client import CLOSE_CONSUMER, STATS, filled, flow, nothing_comes, the_connection, three
+from tests.doors.raw_connection import DEADLINE_S
 
 NOT_FOUND, NOT_ALLOWED, NOT_NOW = 13, 22, 2
 

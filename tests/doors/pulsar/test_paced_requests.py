@@ -6,7 +6,8 @@ from oncelog_doors.core.shared.pace import BURST
 from tests.cluster.until import until
 from tests.doors.pulsar.bytes_of_clients import CLOSE_PRODUCER, CONNECT, LOOKUP, PING, command, frame
 from tests.doors.pulsar.fake_cluster import FakeCluster
-from tests.doors.pulsar.raw_client import DEADLINE_S, TOPIC, RawClient, door_world, producer, raw_client
+from tests.doors.pulsar.raw_client import TOPIC, RawClient, door_world, producer, raw_client
+from tests.doors.raw_connection import DEADLINE_S
 
 LOOK_UP = frame(command(LOOKUP, (1, TOPIC), (2, 5)))
 PING_FRAME = frame(command(PING))

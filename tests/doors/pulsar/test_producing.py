@@ -12,7 +12,8 @@ from oncelog_doors.core.shared.pace import PER_SECOND
 from tests.cluster.until import until
 from tests.doors.pulsar.bytes_of_clients import CLOSE_PRODUCER, PING, body, command, entry, frame
 from tests.doors.pulsar.fake_cluster import FakeCluster, FakeTopic
-from tests.doors.pulsar.raw_client import DEADLINE_S, DoorWorld, RawClient, door_world, producer, raw_client, send
+from tests.doors.pulsar.raw_client import DoorWorld, RawClient, door_world, producer, raw_client, send
+from tests.doors.raw_connection import DEADLINE_S
 
 JAVA, CPP, GO, OLD = b"Pulsar-Java-v4.0.7", b"Pulsar-CPP-v4.2.0", b"Pulsar-Go-v0.18.0", b"2.8.0"
 each_family = pytest.mark.parametrize("version", [JAVA, CPP, GO, OLD], ids=["java", "cpp", "go", "unknown"])

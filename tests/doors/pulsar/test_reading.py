@@ -14,7 +14,7 @@ from tests.cluster.until import until
 from tests.core.builders import at
 from tests.doors.core.pulsar.stored_batches import APPENDED_MS, columns, stored
 from tests.doors.pulsar.bytes_of_clients import ACK, CONNECT, REDELIVER, SUBSCRIBE, body, command, frame
-from tests.doors.pulsar.raw_client import DEADLINE_S, WALL_MS, door_world, raw_client
+from tests.doors.pulsar.raw_client import door_world, raw_client
 from tests.doors.pulsar.reader_client import (
     CLOSE_CONSUMER,
     EARLIEST,
@@ -34,6 +34,7 @@ from tests.doors.pulsar.reader_client import (
     the_connection,
     three,
 )
+from tests.doors.raw_connection import DEADLINE_S, WALL_MS
 
 # --- delivering -------------------------------------------------------------------------------------------------------
 

@@ -22,8 +22,9 @@ from tests.doors.pulsar.consumer_client import (
     the_consumer,
     three_delivered,
 )
-from tests.doors.pulsar.raw_client import DEADLINE_S, WALL_MS, door_world, producer, raw_client
+from tests.doors.pulsar.raw_client import door_world, producer, raw_client
 from tests.doors.pulsar.reader_client import CLOSE_CONSUMER, STATS, flow, log_of, nothing_comes, three
+from tests.doors.raw_connection import DEADLINE_S, WALL_MS
 
 NOT_NOW, BUSY, NOT_FOUND, NOT_ALLOWED = 2, 5, 11, 22
 PING_ANSWER_MS = 5_000

@@ -11,7 +11,8 @@ from oncelog_doors.pulsar.topic_requests import LOOKUPS_MAX
 from tests.cluster.until import until
 from tests.doors.pulsar.bytes_of_clients import CONNECT, PING, command, frame
 from tests.doors.pulsar.fake_cluster import FakeCluster
-from tests.doors.pulsar.raw_client import DEADLINE_S, RawClient, door_world, raw_client
+from tests.doors.pulsar.raw_client import RawClient, door_world, raw_client
+from tests.doors.raw_connection import DEADLINE_S
 
 GET_TOPICS = 32
 PERSISTENT, NON_PERSISTENT, ALL = 0, 1, 2

@@ -12,7 +12,7 @@ from oncelog.core.node.answers import ReadReceived, StorageAnswers
 from oncelog.core.node.node_ledger import StorageLedger
 from oncelog.core.node.review import LedgerReviews
 from oncelog.core.repair.ledger_repair import LedgerRepair
-from tests.core.node.storage_disk import Index
+from tests.core.node.stored_records import Index
 from tests.core.node.test_limbo import test_an_entry_above_the_end_makes_up_for_none_that_is_missing
 from tests.simulation.watches.watching import Watch
 

@@ -7,13 +7,9 @@ What is read back after a crash is synced again before the node serves, for it m
 import random
 from dataclasses import dataclass
 
-from oncelog.core.formats.batch import Buffer
 from oncelog.core.ids import EntryId, LedgerId
 from oncelog.core.node.node_ledger import ENTRY_KINDS, JournalRecord, RecordKind
 from oncelog.core.node.starts import JournalEnd, LastStart
-
-#: The CRC32C of an entry stands at bytes 4 to 8 of its header.
-_CRC = slice(4, 8)
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,44 +134,3 @@ class _Durable:
                     self._entries.setdefault(record.ledger_id, {})[record.entry_id] = bytes(record.data)
             self._read = synced
         return dict(self._entries.get(ledger_id, ()))
-
-
-class Index:
-    """Entries by ledger and id: the simulation's StorageIndex."""
-
-    def __init__(self, damaged: dict[tuple[LedgerId, EntryId], None]) -> None:
-        #: {ledger: {entry: bytes}}
-        self.entries: dict[LedgerId, dict[EntryId, bytes]] = {}
-        self.damaged = damaged
-
-    def put(self, record: JournalRecord) -> None:
-        """Add a record that was just synced. A new copy replaces a damaged one."""
-        self.restore(record)
-        if record.kind in ENTRY_KINDS:
-            self.damaged.pop((record.ledger_id, record.entry_id), None)
-
-    def restore(self, record: JournalRecord) -> None:
-        """Add a record of an earlier life. What was damaged stays damaged."""
-        if record.kind in ENTRY_KINDS:
-            self.entries.setdefault(record.ledger_id, {})[record.entry_id] = bytes(record.data)
-        elif record.kind is RecordKind.LEDGER_ERASED:
-            self.entries.pop(record.ledger_id, None)
-
-    def contains(self, ledger_id: LedgerId, entry_id: EntryId) -> bool:
-        return entry_id in self.entries.get(ledger_id, ())
-
-    def last_entry(self, ledger_id: LedgerId) -> int | None:
-        return max(self.entries.get(ledger_id, ()), default=None)
-
-    def count_up_to(self, ledger_id: LedgerId, end: EntryId) -> int:
-        return sum(entry_id <= end for entry_id in self.entries.get(ledger_id, ()))
-
-    def entry_crc(self, ledger_id: LedgerId, entry_id: EntryId) -> int | None:
-        data: Buffer | None = self.read(ledger_id, entry_id)
-        return None if data is None else int.from_bytes(data[_CRC], "little")
-
-    def read(self, ledger_id: LedgerId, entry_id: EntryId) -> bytes | None:
-        """The bytes of a held entry, None where they cannot be read."""
-        if (ledger_id, entry_id) in self.damaged:
-            return None
-        return self.entries.get(ledger_id, {}).get(entry_id)

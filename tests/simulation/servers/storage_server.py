@@ -11,7 +11,7 @@ from typing import NamedTuple
 from oncelog.core.chain.next_ledger import LedgerPurpose
 from oncelog.core.era import FIRST_ERA, Era
 from oncelog.core.formats.batch import Buffer, Checksum
-from oncelog.core.formats.entry import EntryHeader, peek_header
+from oncelog.core.formats.entry import EntryHeader
 from oncelog.core.formats.note import Note
 from oncelog.core.ids import EntryId, Incarnation, LedgerId
 from oncelog.core.ledger.metadata import LedgerMetadata, encode_ledger
@@ -24,9 +24,9 @@ from oncelog.core.node.answers import (
     LimboCleared,
     ReadReceived,
 )
-from oncelog.core.node.era import AnswerEra, EraRaised, EraReceived, EraState, EraVerdict, StoredEra
+from oncelog.core.node.era import AnswerEra, EraRaised, EraReceived, EraState, EraVerdict
 from oncelog.core.node.node import AppendReceived, RecordsOpened, StorageEvent, StorageNode, Synced, WriteJournal
-from oncelog.core.node.node_ledger import JournalRecord, LedgerOrigin, RecordKind, was_deleted
+from oncelog.core.node.node_ledger import LedgerOrigin, was_deleted
 from oncelog.core.node.review import (
     AnswerReview,
     CheckLedger,
@@ -40,9 +40,10 @@ from oncelog.core.node.review import (
 )
 from oncelog.core.records.status import WriteStatus
 from oncelog.core.repair.events import CopyVerified, VerifyCopy, VerifyStatus
+from tests.core.node.stored_records import Index, restore
 from tests.simulation.network import Network
 from tests.simulation.servers.decoding import decode_cursor, decode_ledger, decode_topic
-from tests.simulation.servers.disk import Disk, Index
+from tests.simulation.servers.disk import Disk
 from tests.simulation.servers.node_starts import RETRY_TICKS, NodeStart
 from tests.simulation.servers.store import OLD, Store
 from tests.simulation.world import Process, World
@@ -144,7 +145,7 @@ class StorageServer(Process):
         self._base = (len(self.disk.records), False)
         for record in self.disk.records:
             self.index.restore(record)
-            self._restore(record)
+            restore(self.core, record)
         self.present.begin()
         if self.alive and self.store.era != FIRST_ERA:
             self.handle(RecordsOpened(self.store.era))
@@ -173,27 +174,6 @@ class StorageServer(Process):
     def _review_periodically(self) -> None:
         self.post(self.parts.review_ticks, "reviews", self._review_periodically)
         self.collect()
-
-    def _restore(self, record: JournalRecord) -> None:
-        match record.kind:
-            case RecordKind.FENCE:
-                self.core.restore_fence(record.ledger_id)
-            case RecordKind.LEDGER_ERASED:
-                self.core.restore_erasure(record.ledger_id, LedgerOrigin.decode(record.data))
-            case RecordKind.LIMBO:
-                self.core.restore_limbo(record.ledger_id)
-            case RecordKind.ERA:
-                stored = StoredEra(Era(record.ledger_id, bytes(record.data).decode()), EraState(record.entry_id))
-                self.core.restore_era(stored)
-                self.core.restore_limbo(stored.limbo_below)
-            case RecordKind.FLOOR:
-                chain = LedgerOrigin.decode(record.data)
-                assert chain is not None
-                self.core.restore_floor(chain, record.ledger_id)
-            case RecordKind.LIMBO_CLEARED:
-                self.core.restore_limbo_cleared(record.ledger_id)
-            case _:
-                self.core.restore_entry(peek_header(record.data), ordinary=record.kind is RecordKind.ADD)
 
     # --- eras ---------------------------------------------------------------------------------------------------------
 
