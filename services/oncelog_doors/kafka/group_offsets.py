@@ -18,7 +18,7 @@ from oncelog.core.errors import ConsumerFenced, OncelogError, TopicNotFound
 from oncelog.core.groups.answers import CommitAnswer, DescribeAnswer, GroupError, GroupState
 from oncelog.core.groups.events import CommitChecked, DescribeRequested
 from oncelog.core.ids import Generation
-from oncelog.core.names import TopicName, check_part
+from oncelog.core.names import NamespaceName, TopicName, check_part
 from oncelog_doors.core.kafka.assignments import CONSUMER
 from oncelog_doors.core.kafka.error_codes import ErrorCode
 from oncelog_doors.core.kafka.offset_codes import (
@@ -56,10 +56,11 @@ class _Partition(NamedTuple):
 
 
 class Offsets:
-    """Of one connection."""
+    """Of one connection. used: called with the namespaces of topics that a client without a group has an offset of."""
 
-    def __init__(self, around: Asking) -> None:
+    def __init__(self, around: Asking, used: Callable[[NamespaceName], None]) -> None:
         self._around = around
+        self._used = used
         self._turn = asyncio.Lock()
         self._requests: Mapping[str, Callable[[Request, Body], Awaitable[Body]]] = {
             "OffsetCommit": self._commit,
@@ -95,6 +96,9 @@ class Offsets:
             _LOG.info("a commit to group %.100s is answered %s: %s", body["group_id"], checked.error, checked.reason)
             return dict.fromkeys(asked, ErrorCode(checked.error))
         logs, results = await self._logs(asked)
+        if body[_GENERATION] < 0:
+            for namespace in {log.namespace_name for log in logs.values()}:
+                self._used(namespace)
         results |= await self._written(body["group_id"], logs, asked, checked.generation)
         fenced = {each: newest_of(error) for each, error in results.items() if isinstance(error, ConsumerFenced)}
         if fenced and body[_GENERATION] < 0:

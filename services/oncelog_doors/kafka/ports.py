@@ -185,6 +185,13 @@ class GroupsPort(Protocol):
         """Delete the offsets of the group in all topics, up to this generation. unused_for_ms: unless 0, not where no
         group has committed, or one has within this time. Returns whether there were any."""
 
+    async def delete_unused_offsets(
+        self, namespace: NamespaceName, caller: Caller, *, unused_for_ms: int, timeout_ms: int
+    ) -> Mapping[str, int]:
+        """Delete each offset that was committed so long ago by a client without a group, and that no member of the
+        group has had since. timeout_ms: of each question. Returns how many there were of each group; those that could
+        not be asked for are due the next time."""
+
 
 class ClusterPort(Protocol):
     """The cluster, for all connections of a door. Calls for a caller raise PermissionDenied, and OncelogError."""
