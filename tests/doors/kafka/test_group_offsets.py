@@ -25,12 +25,13 @@ from tests.cluster.until import until
 from tests.doors.kafka.assignments import assignment, subscription
 from tests.doors.kafka.fake_cluster import FakeCluster
 from tests.doors.kafka.raw_client import DEADLINE_S, KafkaWorld, RawClient, kafka_world, raw_client
-from tests.doors.kafka.test_groups import gathered, heartbeat, sync
+from tests.doors.kafka.test_groups import gathered, heartbeat, join, sync
 
 pytestmark = pytest.mark.asyncio
 
 ORDERS = "public/default/orders"
 COMMIT, FETCH = 7, 5
+RANGE = [{"name": "range", "metadata": subscription("orders")}]
 
 
 def shop() -> FakeCluster:
@@ -107,6 +108,30 @@ async def test_each_version_tells_offsets(version: int) -> None:
         [topic] = (await client.ask("OffsetFetch", version, asked))["topics"]
         found = [(each["committed_offset"], each["metadata"], each["error_code"]) for each in topic["partitions"]]
         assert (topic["name"], found) == ("orders", [(-1, "", 0), (4, "note", 0)])
+
+
+@pytest.mark.hazard("former-member-commits")
+async def test_former_instance_of_a_static_member_is_fenced_by_its_member_id() -> None:
+    """A restart keeps the generation, so only the member id tells them apart. Offsets stay those of the new instance."""
+    static = {"group_instance_id": "shelf-1"}
+    async with kafka_world(shop()) as world, raw_client(world.port) as client:
+        [former] = await gathered(world, client, version=5, protocols=RANGE, **static)
+        await client.ask("SyncGroup", 3, sync(former, mine=assignment({"orders": [0, 1, 2]})) | static)
+        assert await committed(client, {0: 5}, **member(former, **static)) == [ErrorCode.NONE]
+        now = await client.ask("JoinGroup", 5, join(protocols=RANGE, **static))
+        assert (now["error_code"], now["generation_id"]) == (ErrorCode.NONE, former["generation_id"])
+        assert now["member_id"] != former["member_id"]
+        assert await committed(client, {0: 7}, **member(now, **static)) == [ErrorCode.NONE]
+        fenced, unknown = ErrorCode.FENCED_INSTANCE_ID, ErrorCode.UNKNOWN_MEMBER_ID
+        assert await committed(client, {0: 6}, **member(former, **static)) == [fenced]
+        assert await committed(client, {0: 6}, version=6, **member(former)) == [unknown]
+        assert (await client.ask("Heartbeat", 3, heartbeat(former) | static))["error_code"] == fenced
+        assert (await client.ask("SyncGroup", 3, sync(former) | static))["error_code"] == fenced
+        leaving = {"group_id": "billing", "members": [{"member_id": former["member_id"], **static}]}
+        [left] = (await client.ask("LeaveGroup", 3, leaving))["members"]
+        assert left["error_code"] == fenced
+        assert (await client.ask("Heartbeat", 3, heartbeat(now) | static))["error_code"] == ErrorCode.NONE
+        assert await fetched(client, 0) == [(7, "")]
 
 
 @pytest.mark.hazard("former-member-commits")
