@@ -9,6 +9,7 @@ from oncelog.core.errors import (
     Conflict,
     ConsumerBusy,
     DeadlineExceeded,
+    InvalidArgument,
     LimitReached,
     OncelogError,
     PermissionDenied,
@@ -341,3 +342,39 @@ async def test_offsets_that_are_used_since_are_not_deleted() -> None:
         answer = await client.ask("OffsetDelete", 0, deletion(0))
         assert codes(answer) == [ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC]
         assert await fetched(client, 0) == [(8, "")]
+
+
+async def test_topic_is_looked_up_for_the_first_of_its_commits() -> None:
+    """And again for a partition that it did not have then. A question for offsets always looks it up: a topic that is
+    gone has none."""
+    cluster = shop()
+    async with kafka_world(cluster) as world, raw_client(world.port) as client:
+        for offset in range(5):
+            assert await committed(client, {0: offset, 1: offset}) == [ErrorCode.NONE] * 2
+        assert cluster.looked_up == [ORDERS]
+        assert await committed(client, {0: 6, 3: 0}) == [ErrorCode.NONE, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION]
+        cluster.partition_counts[ORDERS] = 4
+        assert await committed(client, {3: 0}) == [ErrorCode.NONE]
+        assert await committed(client, {3: 0}) == [ErrorCode.NONE]
+        assert cluster.looked_up == [ORDERS] * 3
+        assert await fetched(client, 3) == [(0, "")]
+        assert await fetched(client, 3) == [(0, "")]
+        assert cluster.looked_up == [ORDERS] * 5
+
+
+@pytest.mark.parametrize("error", [TopicNotFound("it is gone"), InvalidArgument("it is partitioned", field="topic")])
+async def test_commit_to_a_topic_that_was_made_again_in_another_form_reaches_it(error: OncelogError) -> None:
+    cluster = shop()
+    cluster.log(ORDERS).append(b"records", 10)
+    former, now = (3, 0) if isinstance(error, TopicNotFound) else (0, 3)
+    logs = {3: f"{ORDERS}-partition-0", 0: ORDERS}
+    async with kafka_world(cluster) as world, raw_client(world.port) as client:
+        cluster.partition_counts[ORDERS] = former
+        assert await committed(client, {0: 5}) == [ErrorCode.NONE]
+        cluster.partition_counts[ORDERS] = now
+        cluster.offsets.errors[logs[former]] = error
+        assert await committed(client, {0: 4}) == [ErrorCode.NONE]
+        assert cluster.offsets.stored["billing", parse_topic(logs[now])].offset == 4
+        assert cluster.looked_up == [ORDERS] * 2
+        assert await committed(client, {0: 3}) == [ErrorCode.NONE]
+        assert cluster.looked_up == [ORDERS] * 2
