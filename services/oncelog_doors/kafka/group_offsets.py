@@ -246,8 +246,8 @@ class Offsets:
     async def _logs(
         self, asked: Iterable[_Partition], *, known: bool = False
     ) -> tuple[dict[_Partition, TopicName], dict[_Partition, GroupResult]]:
-        """(The logs of the partitions, why the others have none). known: by a look-up of an earlier commit, if there was
-        one. For questions whose owners say that a log is missing or may not be used, and not that it has no offset."""
+        """(The logs of the partitions, why the others have none). known: by an earlier look-up, if there was one. That
+        is for questions to which an owner answers that a log is missing, and not that it has no offset."""
         around, places = self._around, asyncio.Semaphore(LOOKUPS_AT_ONCE)
         logs, refused = dict[_Partition, TopicName](), dict[_Partition, GroupResult]()
         indexes: dict[str, list[int]] = {}

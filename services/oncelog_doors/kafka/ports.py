@@ -73,7 +73,7 @@ class ReaderPort(Protocol):
         """The next entry, for `prepare`; None when none is here."""
 
     def size_of(self, entry: Any) -> int:
-        """The bytes that `prepare` reads, and does more with than copying them."""
+        """The bytes that `prepare` reads, and does more with than copying them, or about as many as take it as long."""
 
     def prepare(self, entry: Any) -> ReadBatch:
         """What is sent of an entry. It computes only, and may run in another thread. Raises OncelogError for an entry

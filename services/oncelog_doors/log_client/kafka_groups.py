@@ -92,7 +92,7 @@ class KafkaGroups:
             results = (await offsets.delete(logs, _NO_GENERATION, unused_for_ms=unused_for_ms)).values()
             for error in results:
                 if isinstance(error, OncelogError) and not isinstance(error, TopicNotFound | ConsumerFenced):
-                    _LOG.warning("could not delete an offset of group %s of %s, will retry: %s", group, namespace, error)
+                    _LOG.warning("could not delete an offset of %s in %s, will retry: %s", group, namespace, error)
             if count := sum(isinstance(each, GroupOffset) and each.offset is not None for each in results):
                 deleted[group] = count
         return deleted

@@ -113,7 +113,7 @@ async def test_each_version_tells_offsets(version: int) -> None:
 
 @pytest.mark.hazard("former-member-commits")
 async def test_former_instance_of_a_static_member_is_fenced_by_its_member_id() -> None:
-    """A restart keeps the generation, so only the member id tells them apart. Offsets stay those of the new instance."""
+    """A restart keeps the generation, so only the member id tells them apart."""
     static = {"group_instance_id": "shelf-1"}
     async with kafka_world(shop()) as world, raw_client(world.port) as client:
         [former] = await gathered(world, client, version=5, protocols=RANGE, **static)

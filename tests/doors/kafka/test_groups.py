@@ -89,7 +89,7 @@ async def test_client_of_a_later_version_gets_its_id_first() -> None:
 
 
 @pytest.mark.parametrize(
-    "fields, code",
+    ("fields", "code"),
     [
         ({"protocol_type": "x" * (NAME_BYTES_MAX + 1)}, ErrorCode.INVALID_REQUEST),
         ({"protocols": [{"name": "range", "metadata": bytes(METADATA_BYTES_MAX)}]}, ErrorCode.GROUP_MAX_SIZE_REACHED),

@@ -29,7 +29,9 @@ def refuse_fields(event: JoinRequested) -> Refusal | None:
         return Refusal(GroupError.INVALID_REQUEST, reason)
     for field, name in _names(event):
         if (size := len(name.encode())) > NAME_BYTES_MAX:
-            return Refusal(GroupError.INVALID_REQUEST, f"{field} has {size} bytes, at most {NAME_BYTES_MAX} are allowed")
+            return Refusal(
+                GroupError.INVALID_REQUEST, f"{field} has {size} bytes, at most {NAME_BYTES_MAX} are allowed"
+            )
     if (size := size_of(event)) > METADATA_BYTES_MAX:
         reason = f"the metadata of the member has {size} bytes, at most {METADATA_BYTES_MAX} are allowed"
         return Refusal(GroupError.GROUP_MAX_SIZE_REACHED, reason)
