@@ -156,7 +156,8 @@ KAFKA_HAZARDS = {
         "that it has not read, until the disk is full. Or a group is deleted that a client has just begun to use, or a "
         "subscription of the SDK that has the name of one.",
         "A group without members and commits for seven days loses its offsets. The coordinator looks at its clock at "
-        "each step of the deletion, and owners keep an offset that no group has committed, or one has lately.",
+        "each step of the deletion, and owners keep an offset that no group has committed, or one has lately. An "
+        "offset of a client that never joined has an age of its own, and stays if anything but a commit has moved it.",
     ),
     "coordinator-is-lost": Hazard(
         "K24. The coordinator of a group ends while its members wait for an answer, or stands still, wakes and answers "

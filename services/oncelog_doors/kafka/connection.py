@@ -86,7 +86,7 @@ class Connection(ClientConnection):
         self.producers = home.producers
         self._producing = Producing(self)
         self._groups = Groups(self, home.expiry.watch)
-        self._offsets = Offsets(self)
+        self._offsets = Offsets(self, home.expiry.watch)
         #: of the handshake, until the token has come
         self._mechanism: str | None = None
         self._cancel_token_end: Callable[[], None] | None = None

@@ -19,6 +19,7 @@ from typing import Literal, Protocol
 
 from oncelog.core.acks.changes import IndexRange
 from oncelog.core.errors import CorruptEntry, MessageTooLarge, OncelogError
+from oncelog.core.formats.long_checks import read_cost
 from oncelog.core.ids import SeekEpoch
 from oncelog.core.names import TopicName
 from oncelog_doors.core.pulsar.consuming.acknowledgements import LATER_DELAY_MS, UNREADABLE_DELAY_MS
@@ -239,7 +240,8 @@ class ConsumerSlot:
                 first = await self._sender.chunk(chunks, 0)
                 return await self._sender.last_chunk(chunks, first, self._goes_on, self._shown(outgoing))
             made = await self._sender.ready(
-                len(raw.body), lambda top: delivery_of(raw, top) if sends is None else part_of(raw, sends, top)
+                read_cost(raw.batch, raw.body),
+                lambda top: delivery_of(raw, top) if sends is None else part_of(raw, sends, top),
             )
         except OncelogError as error:
             self._recalled(outgoing.arrived.ranges)

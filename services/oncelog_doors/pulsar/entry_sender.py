@@ -5,6 +5,7 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple, Protocol
 
 from oncelog.core.access import Caller
+from oncelog.core.formats.long_checks import LONG_CHECK_BYTES
 from oncelog.core.names import TopicName
 from oncelog.runtime.tasks import BackgroundTasks
 from oncelog_doors.connections.ports import Timers
@@ -21,7 +22,7 @@ from oncelog_doors.wire.pulsar_commands_pb2 import Command
 from oncelog_doors.wire.pulsar_values_pb2 import BrokerEntry
 
 #: Above it an entry is made ready in another thread: it would delay all other clients.
-PREPARED_HERE_BYTES_MAX = 64 * 1024
+PREPARED_HERE_BYTES_MAX = LONG_CHECK_BYTES
 _NO_PARTITION = -1
 
 

@@ -24,7 +24,7 @@ from collections.abc import Sequence
 from struct import Struct
 from typing import NamedTuple
 
-from oncelog.core.errors import CompressionUnavailable, InvalidBatch, MessageTooLarge
+from oncelog.core.errors import InvalidBatch, MessageTooLarge
 from oncelog.core.formats.batch import Buffer, Checksum
 from oncelog.core.formats.columns import Headers
 from oncelog.core.formats.compression import PAYLOAD_RAW_BYTES_MAX, KafkaCodec, expand_kafka
@@ -124,20 +124,6 @@ def read_head(batch: Buffer, *, checksum: Checksum | None = None) -> RecordBatch
 def records_of(head: RecordBatchHead, batch: Buffer, *, raw_bytes_max: int = RAW_BYTES_MAX) -> bytes:
     """The bytes of the records, decompressed. Raises InvalidBatch, MessageTooLarge, CompressionUnavailable."""
     return bytes(expand_kafka(head.codec, memoryview(batch)[HEAD_BYTES:], raw_bytes_max))
-
-
-def expands_beyond(batch: Buffer, raw_bytes: int) -> bool:
-    """Whether a batch is larger than that without its compression; no more than that is decompressed. False also of one
-    that cannot be read."""
-    if len(batch) > raw_bytes:
-        return True
-    try:
-        records_of(read_head(batch), batch, raw_bytes_max=raw_bytes)
-    except MessageTooLarge:
-        return True
-    except (InvalidBatch, CompressionUnavailable):
-        return False
-    return False
 
 
 def _codec_of(attributes: int) -> KafkaCodec:

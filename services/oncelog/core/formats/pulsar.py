@@ -116,13 +116,14 @@ def open_metadata(metadata: Buffer) -> PulsarMessages:
     return open_entry(_HEAD.pack(MARK, 0, len(metadata)) + metadata)
 
 
-def claimed_bytes(entry: Buffer) -> int:
-    """How large the payload of an entry says to be without its compression; 0: it cannot be read."""
+def claims_of(entry: Buffer) -> tuple[int, int]:
+    """How large the payload of an entry says to be without its compression, and how many messages it says to have. Both
+    are 0 if it cannot be read."""
     try:
         metadata, payload = _outer(entry, None)
     except InvalidBatch:
-        return 0
-    return max(len(payload), metadata.raw_bytes)
+        return 0, 0
+    return max(len(payload), metadata.raw_bytes), metadata.count
 
 
 # --- the metadata of the entry ----------------------------------------------------------------------------------------
