@@ -140,11 +140,11 @@ class _SlowLookUps(FakeCluster):
 
     def __init__(self) -> None:
         super().__init__()
-        self.looked_up = 0
+        self.look_ups = 0
 
     async def partitions(self, topic: TopicName, caller: Caller, *, may_create: bool) -> int:
-        self.looked_up += 1
-        if self.looked_up == 1:
+        self.look_ups += 1
+        if self.look_ups == 1:
             await asyncio.Event().wait()
         return await super().partitions(topic, caller, may_create=may_create)
 
@@ -156,7 +156,7 @@ async def test_a_client_goes_while_its_batches_wait_for_the_one_in_front() -> No
     async with publishing(cluster) as publisher, raw_client(publisher.world.port) as leaving:
         for sequence in range(2):
             leaving.send("Produce", 8, produce(batch(sequence)))
-        await until(lambda: cluster.looked_up == 2, DEADLINE_S)
+        await until(lambda: cluster.look_ups == 2, DEADLINE_S)
         await leaving.close()
         await until(lambda: len(publisher.world.home.connections) == 1, DEADLINE_S)
         assert await publisher.send(batch()) == (ErrorCode.NONE, 0)
