@@ -109,6 +109,15 @@ def check_part(text: str, *, field: str) -> str:
     return text
 
 
+def check_partitions(topic: TopicName, count: int) -> None:
+    """Whether the names of so many partitions are legal: else those could never be used. Raises InvalidName."""
+    last = TopicName(topic.tenant, topic.namespace, topic.local, count - 1).local_full
+    if (more := len(last) - PART_CHARACTERS_MAX) > 0:
+        longest = len(topic.local) - more
+        message = f"topic has {len(topic.local)} characters: with {count} partitions at most {longest} are allowed"
+        raise InvalidName(message, field="topic", limit=longest)
+
+
 #: Of the producers that store dead letters: the topic id and the number of their subscription follow.
 DEAD_LETTERS = "dead-letters/"
 #: Of a dead-letter topic that no consumer names.
