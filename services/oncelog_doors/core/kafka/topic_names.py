@@ -7,8 +7,7 @@ A topic without partitions has one here, number 0. The partitions of a topic are
 """
 
 from oncelog.core.errors import InvalidName, TopicNotFound
-from oncelog.core.names import NamespaceName, TopicName, check_part, parse_topic
-from oncelog_doors.core.shared.named_topics import OWN_PREFIX, is_own
+from oncelog.core.names import DOORS_PREFIX, NamespaceName, TopicName, check_part, is_of_doors, parse_topic
 
 
 def topic_of(text: str, namespace: NamespaceName) -> TopicName:
@@ -17,8 +16,8 @@ def topic_of(text: str, namespace: NamespaceName) -> TopicName:
     if topic.partition is not None:
         message = f"{text[:100]} is a partition: name the topic {topic.local}, and its partition {topic.partition}"
         raise InvalidName(message, field="topic")
-    if is_own(topic.local):
-        message = f"topics whose names begin with {OWN_PREFIX} belong to the doors: choose another name"
+    if is_of_doors(topic.local):
+        message = f"topics whose names begin with {DOORS_PREFIX} belong to the doors: choose another name"
         raise InvalidName(message, field="topic")
     return topic
 
