@@ -41,8 +41,8 @@ _HELP: dict[str, str] = {
     "up: oncelog admin ledger end LEDGER",
     LogHole.code: "find the lost ledger, or restore ZooKeeper and the storage nodes from the same backup",
     # A record of another format is sound, and a copy of it in a backup has the same format.
-    CorruptEntry.code: "if the format is one that this version does not read, start the version that has written it; if "
-    "the record or entry is damaged, restore it from a backup",
+    CorruptEntry.code: "if this version does not read its format, start the version that has written it; if the record "
+    "or entry is damaged, restore it from a backup",
     UnknownFormat.code: "start the version that has written this entry",
     StoreUnavailable.code: "check the ZooKeeper servers and the network to them",
     NotEnoughStorageNodes.code: "start the listed storage nodes",
