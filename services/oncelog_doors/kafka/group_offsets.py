@@ -18,7 +18,7 @@ from oncelog.core.errors import ConsumerFenced, InvalidArgument, OncelogError, T
 from oncelog.core.groups.answers import CommitAnswer, DescribeAnswer, GroupError, GroupState
 from oncelog.core.groups.events import CommitChecked, DescribeRequested
 from oncelog.core.ids import Generation
-from oncelog.core.names import NamespaceName, TopicName, check_part
+from oncelog.core.names import NamespaceName, TopicName, check_part, is_of_doors
 from oncelog_doors.core.kafka.assignments import CONSUMER
 from oncelog_doors.core.kafka.error_codes import ErrorCode
 from oncelog_doors.core.kafka.offset_codes import (
@@ -31,7 +31,6 @@ from oncelog_doors.core.kafka.offset_codes import (
 )
 from oncelog_doors.core.kafka.subscribed_topics import topics_in
 from oncelog_doors.core.kafka.topic_names import partition_of, topic_of
-from oncelog_doors.core.shared.named_topics import is_own
 from oncelog_doors.kafka.asking import LOOKUPS_AT_ONCE, Asking
 from oncelog_doors.kafka.codec import Body
 from oncelog_doors.kafka.frames import Request
@@ -178,7 +177,7 @@ class Offsets:
         around = self._around
         logs = {}
         for named in await around.cluster.topics_of(around.namespace, around.caller):
-            if not is_own(named.local):
+            if not is_of_doors(named.local):
                 topic = topic_of(named.name, around.namespace)
                 for index in range(max(1, named.partitions)):
                     logs[_Partition(named.local, index)] = partition_of(topic, index, named.partitions)

@@ -14,9 +14,8 @@ from oncelog.core.errors import ConsumerFenced, OncelogError, TopicNotFound
 from oncelog.core.groups.answers import GroupAnswer
 from oncelog.core.groups.events import CommitChecked, JoinRequested
 from oncelog.core.ids import Generation
-from oncelog.core.names import NamespaceName, TopicName, parse_topic
+from oncelog.core.names import NamespaceName, TopicName, is_of_doors, parse_topic
 from oncelog_doors.core.kafka.topic_names import logs_of
-from oncelog_doors.core.shared.named_topics import is_own
 from oncelog_doors.kafka.ports import GroupQuestion
 from oncelog_doors.log_client.sdk_cluster import SdkCluster
 
@@ -71,7 +70,7 @@ class KafkaGroups:
         unused_for_ms: int,
         timeout_ms: int,
     ) -> bool:
-        topics = [each for each in await self._cluster.topics_of(namespace, caller) if not is_own(each.local)]
+        topics = [each for each in await self._cluster.topics_of(namespace, caller) if not is_of_doors(each.local)]
         logs = [log for each in topics for log in logs_of(parse_topic(each.name), each.partitions)]
         offsets = GroupOffsets(self._cluster.client, group, on_behalf_of=caller, timeout_ms=timeout_ms)
         had_any = False

@@ -204,7 +204,7 @@ class FakeCluster(FakeTokens):
         self.logs: dict[TopicName, FakeLog] = {}
         self.partition_counts: dict[str, int] = {"public/default/orders": 0}
         #: each topic whose number of partitions was asked for
-        self.looked_up: list[str] = []
+        self.lookups: list[str] = []
         self.list_error: OncelogError | None = None
         #: roles that may use nothing
         self.denied: set[str] = set()
@@ -252,7 +252,7 @@ class FakeCluster(FakeTokens):
     async def partitions(self, topic: TopicName, caller: Caller, *, may_create: bool) -> int:
         self._check(caller)
         name = str(topic)
-        self.looked_up.append(name)
+        self.lookups.append(name)
         if name not in self.partition_counts:
             if not may_create:
                 raise TopicNotFound(f"there is no topic {name}")

@@ -352,15 +352,15 @@ async def test_topic_is_looked_up_for_the_first_of_its_commits() -> None:
     async with kafka_world(cluster) as world, raw_client(world.port) as client:
         for offset in range(5):
             assert await committed(client, {0: offset, 1: offset}) == [ErrorCode.NONE] * 2
-        assert cluster.looked_up == [ORDERS]
+        assert cluster.lookups == [ORDERS]
         assert await committed(client, {0: 6, 3: 0}) == [ErrorCode.NONE, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION]
         cluster.partition_counts[ORDERS] = 4
         assert await committed(client, {3: 0}) == [ErrorCode.NONE]
         assert await committed(client, {3: 0}) == [ErrorCode.NONE]
-        assert cluster.looked_up == [ORDERS] * 3
+        assert cluster.lookups == [ORDERS] * 3
         assert await fetched(client, 3) == [(0, "")]
         assert await fetched(client, 3) == [(0, "")]
-        assert cluster.looked_up == [ORDERS] * 5
+        assert cluster.lookups == [ORDERS] * 5
 
 
 @pytest.mark.parametrize("error", [TopicNotFound("it is gone"), InvalidArgument("it is partitioned", field="topic")])
@@ -376,6 +376,6 @@ async def test_commit_to_a_topic_that_was_made_again_in_another_form_reaches_it(
         cluster.offsets.errors[logs[former]] = error
         assert await committed(client, {0: 4}) == [ErrorCode.NONE]
         assert cluster.offsets.stored["billing", parse_topic(logs[now])].offset == 4
-        assert cluster.looked_up == [ORDERS] * 2
+        assert cluster.lookups == [ORDERS] * 2
         assert await committed(client, {0: 3}) == [ErrorCode.NONE]
-        assert cluster.looked_up == [ORDERS] * 2
+        assert cluster.lookups == [ORDERS] * 2

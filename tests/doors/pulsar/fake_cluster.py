@@ -184,6 +184,8 @@ class FakeCluster(FakeTokens):
         self.topics: dict[str, FakeTopic] = {}
         self.logs: dict[str, FakeLog] = {}
         self.partition_counts: dict[str, int] = {}
+        #: by their use
+        self.created: list[str] = []
         #: of each namespace
         self.listed: list[NamedTopic] = []
         self.schemas = FakeSchemas()
@@ -236,8 +238,10 @@ class FakeCluster(FakeTokens):
     async def partitions(self, topic: TopicName, caller: Caller, *, may_create: bool) -> int:
         self.asked.append(str(topic))
         await self.owner_answers.wait()
-        if not may_create and str(topic) not in self.topics:
-            raise TopicNotFound(f"there is no topic {topic}")
+        if str(topic) not in (*self.topics, *self.partition_counts):
+            if not may_create:
+                raise TopicNotFound(f"there is no topic {topic}")
+            self.created.append(str(topic))
         return self.partition_counts.get(str(topic), 0)
 
     async def topics_of(self, namespace: NamespaceName, caller: Caller) -> list[NamedTopic]:

@@ -107,7 +107,8 @@ def send(
     *more: tuple[int, int | bytes],
     producer_id: int = 1,
     producer_name: bytes = b"importer",
+    checksum: bool = True,
 ) -> bytes:
-    """One message. more: fields of SEND."""
-    metadata = body((1, producer_name), (2, sequence_id), (3, 1))
-    return frame(command(SEND, (1, producer_id), (2, sequence_id), *more), entry(metadata, value))
+    """One message. more: fields of SEND. checksum: False: without it and the mark in front of it."""
+    whole = entry(body((1, producer_name), (2, sequence_id), (3, 1)), value)
+    return frame(command(SEND, (1, producer_id), (2, sequence_id), *more), whole if checksum else whole[6:])

@@ -123,6 +123,7 @@ async def test_partitions_are_those_of_the_cluster() -> None:
             assert (found.partitions, found.error) == expected, topic
             assert found.outcome == (1 if expected[1] else 0)
         assert "pulsar/system/transaction_coordinator_assign" not in world.cluster.asked
+        assert not world.cluster.created
 
 
 @pytest.mark.asyncio
