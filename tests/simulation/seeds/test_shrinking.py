@@ -3,8 +3,8 @@
 import pytest
 
 from tests.simulation.run import Outcome
+from tests.simulation.seeds.shrinking import Tried, Variant, report, rule_of, run_of, shrink
 from tests.simulation.shapes import Shape
-from tests.simulation.shrinking import Tried, Variant, report, rule_of, run_of, shrink
 
 FAULTS = [(number, 10 * number, f"kind {number % 3}") for number in range(12)]
 

@@ -69,14 +69,14 @@ from tests.oracles.leases import Appended
 from tests.simulation.clients.ack_workload import AppendChanges, ChangingTopic
 from tests.simulation.consumers.messages import sound_entries
 from tests.simulation.consumers.owner_end import ShellConsumers
-from tests.simulation.servers.decoding import decode_ledger, decode_page
-from tests.simulation.servers.ledger_lists import page_path
-from tests.simulation.servers.member_requests import RETRY_TICKS, MemberRequests
-from tests.simulation.servers.records import read_record, write_record
+from tests.simulation.servers.owners.member_requests import RETRY_TICKS, MemberRequests
+from tests.simulation.servers.store.decoding import decode_ledger, decode_page
+from tests.simulation.servers.store.ledger_lists import page_path
+from tests.simulation.servers.store.records import read_record, write_record
 from tests.simulation.watches.names_watch import NamesWatch
 
 if TYPE_CHECKING:
-    from tests.simulation.servers.owner_server import ClientLink, OwnerServer
+    from tests.simulation.servers.owners.owner_server import ClientLink, OwnerServer
     from tests.simulation.watches.names_watch import GatewayLink
 
 _CONSUMER_EFFECTS = get_args(ConsumerEffect)

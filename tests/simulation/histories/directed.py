@@ -12,7 +12,7 @@ from tests.simulation.faults.faults import Faults
 from tests.simulation.network import NetworkFaults
 from tests.simulation.planted.planted_bug import Mutant
 from tests.simulation.run import Run, outcome_of
-from tests.simulation.servers.store import StoreFaults
+from tests.simulation.servers.store.store import StoreFaults
 from tests.simulation.shapes import Shape
 
 OFTEN = (40, 400)

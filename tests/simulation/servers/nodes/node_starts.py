@@ -14,8 +14,8 @@ from oncelog.core.records.id_claim import decode_counter
 from oncelog.verify.violation import Violation
 
 if TYPE_CHECKING:
-    from tests.simulation.servers.storage_server import StorageServer
-    from tests.simulation.servers.store import Store
+    from tests.simulation.servers.nodes.storage_server import StorageServer
+    from tests.simulation.servers.store.store import Store
 
 NOTE_TICKS = 100
 RETRY_TICKS = 150

@@ -10,7 +10,7 @@ from multiprocessing import get_context
 from multiprocessing.pool import Pool
 
 from tests.simulation.run import run
-from tests.simulation.servers.decoding import WAY
+from tests.simulation.servers.store.decoding import WAY
 from tests.simulation.shapes import KINDS
 
 #: One pool runs so many seeds of each kind, while the other waits.

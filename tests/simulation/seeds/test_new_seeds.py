@@ -6,7 +6,8 @@ from typing import Self
 import pytest
 
 from tests.simulation import __main__ as command
-from tests.simulation.new_seeds import (
+from tests.simulation.run import Outcome, run
+from tests.simulation.seeds.new_seeds import (
     FIRST_OF_COMMITS,
     FIRST_OF_DAYS,
     OPEN,
@@ -18,7 +19,6 @@ from tests.simulation.new_seeds import (
     first_of_half_day,
     open_finding,
 )
-from tests.simulation.run import Outcome, run
 from tests.simulation.shapes import KIND_SEEDS, KINDS
 
 NOON = datetime(2026, 11, 29, 12, tzinfo=UTC)

@@ -25,8 +25,8 @@ from tests.oracles.history import History
 from tests.simulation.clients.producer_client import Input
 from tests.simulation.cluster import Rules
 from tests.simulation.run import Run
-from tests.simulation.servers.decoding import decode_ledger
-from tests.simulation.servers.storage_server import StorageServer
+from tests.simulation.servers.nodes.storage_server import StorageServer
+from tests.simulation.servers.store.decoding import decode_ledger
 from tests.simulation.shapes import CURSOR_TICKS, RETURN_TICKS, Shape
 from tests.simulation.watches.watching import TopicWatch
 

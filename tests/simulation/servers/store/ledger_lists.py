@@ -7,8 +7,8 @@ from oncelog.core.formats.topic_record import CursorRecord, LedgerLink, TopicRec
 from oncelog.core.ids import LedgerId, OwnerEpoch, TopicId
 from oncelog.core.repair.queue_events import ChainRecorded
 from oncelog.verify.violation import Violation
-from tests.simulation.servers.decoding import decode_cursor, decode_page, decode_topic
-from tests.simulation.servers.store import Store
+from tests.simulation.servers.store.decoding import decode_cursor, decode_page, decode_topic
+from tests.simulation.servers.store.store import Store
 
 
 def page_path(topic_id: TopicId, name: LedgerId) -> str:

@@ -40,12 +40,12 @@ from oncelog.core.placement.topic_placement import (
 )
 from oncelog.core.records.records import ReadRecord, RecordRead, RecordWritten, TopicKey, WriteRecord
 from tests.simulation.network import Network, Stream
-from tests.simulation.servers.owner_server import OwnerServer
-from tests.simulation.servers.ownership_proofs import FENCES_TICKS, Paths, ask_each
-from tests.simulation.servers.records import read_record, write_record
-from tests.simulation.servers.repair_server import Repairer
-from tests.simulation.servers.storage_server import StorageServer
-from tests.simulation.servers.store import Store
+from tests.simulation.servers.metadata.repair_server import Repairer
+from tests.simulation.servers.nodes.storage_server import StorageServer
+from tests.simulation.servers.owners.owner_server import OwnerServer
+from tests.simulation.servers.owners.ownership_proofs import FENCES_TICKS, Paths, ask_each
+from tests.simulation.servers.store.records import read_record, write_record
+from tests.simulation.servers.store.store import Store
 from tests.simulation.world import Process, World
 
 SCAN_TICKS = 250

@@ -6,12 +6,12 @@ from typing import TYPE_CHECKING
 from oncelog.core.ids import Incarnation, LedgerId
 from oncelog.core.ledger.storage_nodes import NodeView
 from oncelog.core.repair.emptied import may_need
-from tests.simulation.servers.decoding import decode_ledger
-from tests.simulation.servers.storage_server import StorageServer
-from tests.simulation.servers.store import ABSENT, Store
+from tests.simulation.servers.nodes.storage_server import StorageServer
+from tests.simulation.servers.store.decoding import decode_ledger
+from tests.simulation.servers.store.store import ABSENT, Store
 
 if TYPE_CHECKING:
-    from tests.simulation.servers.metadata_server import MetadataServer
+    from tests.simulation.servers.metadata.metadata_server import MetadataServer
 
 FOLDER = "emptied"
 

@@ -25,12 +25,12 @@ from tests.oracles.leases import Appended
 from tests.simulation.clients.ack_workload import Recorder
 from tests.simulation.consumers.streams import OwnerStreams
 from tests.simulation.network import Network, Stream
-from tests.simulation.servers.ownership_proofs import OwnershipWatch
-from tests.simulation.servers.proved_openings import ProvedOpenings
-from tests.simulation.servers.records import read_record, write_record
-from tests.simulation.servers.storage_server import StorageServer
-from tests.simulation.servers.store import Store
-from tests.simulation.servers.topic_shell import TopicShell
+from tests.simulation.servers.nodes.storage_server import StorageServer
+from tests.simulation.servers.owners.ownership_proofs import OwnershipWatch
+from tests.simulation.servers.owners.proved_openings import ProvedOpenings
+from tests.simulation.servers.owners.topic_shell import TopicShell
+from tests.simulation.servers.store.records import read_record, write_record
+from tests.simulation.servers.store.store import Store
 from tests.simulation.world import Process, World
 
 if TYPE_CHECKING:

@@ -7,11 +7,11 @@ import pytest
 
 from oncelog.core.ids import Incarnation
 from oncelog.core.rebuild.restore_events import Knowledge
-from tests.simulation.directed import without
-from tests.simulation.replaced_disk import ReplacedDisk
+from tests.simulation.histories.directed import without
+from tests.simulation.histories.replaced_disk import ReplacedDisk
 from tests.simulation.run import outcome_of
-from tests.simulation.servers import emptied_nodes
-from tests.simulation.servers.restorer import Restorer
+from tests.simulation.servers.metadata import emptied_nodes
+from tests.simulation.servers.metadata.restorer import Restorer
 
 #: In which a ledger is at two nodes only. Those in CONTROLS are of the first one.
 SEEDS = (8, 9, 12, 16, 18, 3)

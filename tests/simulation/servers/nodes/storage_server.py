@@ -42,10 +42,10 @@ from oncelog.core.records.status import WriteStatus
 from oncelog.core.repair.events import CopyVerified, VerifyCopy, VerifyStatus
 from tests.core.node.stored_records import Index, restore
 from tests.simulation.network import Network
-from tests.simulation.servers.decoding import decode_cursor, decode_ledger, decode_topic
-from tests.simulation.servers.disk import Disk
-from tests.simulation.servers.node_starts import RETRY_TICKS, NodeStart
-from tests.simulation.servers.store import OLD, Store
+from tests.simulation.servers.nodes.disk import Disk
+from tests.simulation.servers.nodes.node_starts import RETRY_TICKS, NodeStart
+from tests.simulation.servers.store.decoding import decode_cursor, decode_ledger, decode_topic
+from tests.simulation.servers.store.store import OLD, Store
 from tests.simulation.world import Process, World
 
 

@@ -59,12 +59,12 @@ from oncelog.metadata_store.records.cluster_store import Rights
 from oncelog.metadata_store.session import paths
 from oncelog.verify.violation import Violation
 from tests.simulation.network import Network
-from tests.simulation.servers import emptied_nodes
-from tests.simulation.servers.inventories import CLUSTER_ID, inventory_of
-from tests.simulation.servers.kept_copies import KeptCopies
-from tests.simulation.servers.ledger_lists import page_path
-from tests.simulation.servers.storage_server import Reply, StorageServer
-from tests.simulation.servers.store import ABSENT, Store
+from tests.simulation.servers.metadata import emptied_nodes
+from tests.simulation.servers.nodes.inventories import CLUSTER_ID, inventory_of
+from tests.simulation.servers.nodes.kept_copies import KeptCopies
+from tests.simulation.servers.nodes.storage_server import Reply, StorageServer
+from tests.simulation.servers.store.ledger_lists import page_path
+from tests.simulation.servers.store.store import ABSENT, Store
 from tests.simulation.world import Process, World
 
 T = TypeVar("T")

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from oncelog.core.era import Era
 from oncelog.core.ids import Incarnation, LedgerId
 from oncelog.metadata_store.copies.copy_file import CopiedRecord, CopyHeader, CopyManifest, RecordCopy
-from tests.simulation.servers.inventories import CLUSTER_ID
+from tests.simulation.servers.nodes.inventories import CLUSTER_ID
 
 
 @dataclass(slots=True)

@@ -19,14 +19,14 @@ from oncelog.core.ledger.metadata import LedgerMetadata
 from oncelog.core.topic.topic import Phase, open_ledger
 from oncelog.core.topic_events.events import HigherEpochReported
 from tests.simulation.network import Network
-from tests.simulation.servers.decoding import decode_topic
+from tests.simulation.servers.store.decoding import decode_topic
 from tests.simulation.world import Process
 
 if TYPE_CHECKING:
-    from tests.simulation.servers.metadata_server import MetadataServer
-    from tests.simulation.servers.owner_server import OwnerServer
-    from tests.simulation.servers.storage_server import StorageServer
-    from tests.simulation.servers.topic_shell import TopicShell
+    from tests.simulation.servers.metadata.metadata_server import MetadataServer
+    from tests.simulation.servers.nodes.storage_server import StorageServer
+    from tests.simulation.servers.owners.owner_server import OwnerServer
+    from tests.simulation.servers.owners.topic_shell import TopicShell
 
 #: Members that are silent for so long have the record asked.
 FENCES_TICKS = 60

@@ -57,17 +57,17 @@ from oncelog.core.repair.queue_events import (
 )
 from oncelog.core.repair.repair_queue import RepairQueue
 from oncelog.verify.violation import Violation
-from tests.simulation.servers.decoding import decode_cursor, decode_ledger, decode_topic
-from tests.simulation.servers.emptied_nodes import note_emptied
-from tests.simulation.servers.ledger_lists import ids_of
-from tests.simulation.servers.owner_server import OwnerServer
-from tests.simulation.servers.records import write_record
-from tests.simulation.servers.storage_server import ReadReply, Reply, StorageServer
-from tests.simulation.servers.store import Store
+from tests.simulation.servers.metadata.emptied_nodes import note_emptied
+from tests.simulation.servers.nodes.storage_server import ReadReply, Reply, StorageServer
+from tests.simulation.servers.owners.owner_server import OwnerServer
+from tests.simulation.servers.store.decoding import decode_cursor, decode_ledger, decode_topic
+from tests.simulation.servers.store.ledger_lists import ids_of
+from tests.simulation.servers.store.records import write_record
+from tests.simulation.servers.store.store import Store
 from tests.simulation.world import Process
 
 if TYPE_CHECKING:
-    from tests.simulation.servers.metadata_server import MetadataServer
+    from tests.simulation.servers.metadata.metadata_server import MetadataServer
 
 T = TypeVar("T")
 P = TypeVar("P", bound=Process)

@@ -8,8 +8,8 @@ from oncelog.core.ids import Incarnation
 from oncelog.core.publishing.dedup_state import DedupState
 from oncelog.core.rebuild.restore_plan import Restore
 from oncelog.metadata.restore import new_tree as trees
-from tests.simulation.directed import without
-from tests.simulation.lost_disks import LostDisks
+from tests.simulation.histories.directed import without
+from tests.simulation.histories.lost_disks import LostDisks
 from tests.simulation.run import outcome_of
 
 SEEDS = range(8)

@@ -9,7 +9,7 @@ from oncelog.core.ledger.metadata import EntryRange
 from oncelog.core.node.era import EraState
 from oncelog.core.node.node_ledger import DELETED, JournalRecord, LedgerOrigin, RecordKind
 from oncelog.core.rebuild.sources import Chain, HeldLedger, Inventory
-from tests.simulation.servers.storage_server import StorageServer
+from tests.simulation.servers.nodes.storage_server import StorageServer
 
 CLUSTER_ID = "the cluster"
 

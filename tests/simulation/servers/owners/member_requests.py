@@ -28,10 +28,10 @@ from oncelog.core.ledger.recovery import (
     RecoveryReadAnswered,
 )
 from oncelog.core.node.answers import AnswerFence
-from tests.simulation.servers.storage_server import ReadReply, Reply, StorageServer
+from tests.simulation.servers.nodes.storage_server import ReadReply, Reply, StorageServer
 
 if TYPE_CHECKING:
-    from tests.simulation.servers.topic_shell import TopicShell
+    from tests.simulation.servers.owners.topic_shell import TopicShell
 
 #: Entries that an owner keeps in memory.
 MEMORY_ENTRIES = 16

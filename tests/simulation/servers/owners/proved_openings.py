@@ -8,10 +8,10 @@ from oncelog.core.errors import NotOwner
 from oncelog.core.formats.opening import ProducerOpening
 from oncelog.core.ids import OwnerEpoch, TopicId
 from oncelog.core.topic_events.effects import AnswerOpen
-from tests.simulation.servers.ownership_proofs import FENCES_TICKS, Asked, Paths
+from tests.simulation.servers.owners.ownership_proofs import FENCES_TICKS, Asked, Paths
 
 if TYPE_CHECKING:
-    from tests.simulation.servers.owner_server import ClientLink, OwnerServer
+    from tests.simulation.servers.owners.owner_server import ClientLink, OwnerServer
 
 #: A proof that takes longer is given up.
 _PROOF_TICKS = 4 * FENCES_TICKS

@@ -13,15 +13,15 @@ from typing import TYPE_CHECKING
 from oncelog.core.era import Era
 from oncelog.core.ids import LedgerId
 from oncelog.verify.violation import Violation
-from tests.simulation.servers.kept_copies import KeptCopies
-from tests.simulation.servers.restorer import Restored, RestoreParts, Restorer
-from tests.simulation.servers.store import Store
+from tests.simulation.servers.metadata.restorer import Restored, RestoreParts, Restorer
+from tests.simulation.servers.nodes.kept_copies import KeptCopies
+from tests.simulation.servers.store.store import Store
 from tests.simulation.watches.new_era import begin_era
 
 if TYPE_CHECKING:
     from tests.simulation.cluster import Cluster
-    from tests.simulation.servers.metadata_server import MetadataServer
-    from tests.simulation.servers.owner_server import OwnerServer
+    from tests.simulation.servers.metadata.metadata_server import MetadataServer
+    from tests.simulation.servers.owners.owner_server import OwnerServer
 
 #: until a process has seen the record of the new era
 SEEN_TICKS = 400

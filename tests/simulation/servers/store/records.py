@@ -8,9 +8,9 @@ from oncelog.core.formats.topic_record import encode_cursor, encode_topic
 from oncelog.core.ledger.metadata import LedgerKey, encode_ledger
 from oncelog.core.records.id_claim import Counter, decode_counter, encode_counter
 from oncelog.core.records.records import CursorKey, PageKey, ReadRecord, RecordRead, TopicKey, WriteRecord
-from tests.simulation.servers.decoding import decode_cursor, decode_ledger, decode_page, decode_topic
-from tests.simulation.servers.ledger_lists import page_path
-from tests.simulation.servers.store import Store
+from tests.simulation.servers.store.decoding import decode_cursor, decode_ledger, decode_page, decode_topic
+from tests.simulation.servers.store.ledger_lists import page_path
+from tests.simulation.servers.store.store import Store
 from tests.simulation.world import Process
 
 #: {type of a key: folder of its records, and their codec}

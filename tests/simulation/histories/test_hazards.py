@@ -34,12 +34,12 @@ from oncelog.core.topic.topic import Phase
 from oncelog.core.topic_events.effects import AnswerOpen
 from tests.simulation.clients.producer_client import Input
 from tests.simulation.cluster import Rules
-from tests.simulation.directed import Directed, fails_only_with, steady, without
+from tests.simulation.histories.directed import Directed, fails_only_with, steady, without
 from tests.simulation.network import NetworkFaults, Stream
 from tests.simulation.planted.mutants import MUTANTS
-from tests.simulation.servers.decoding import decode_ledger, decode_topic
-from tests.simulation.servers.owner_server import OwnerServer
-from tests.simulation.servers.store import StoreFaults
+from tests.simulation.servers.owners.owner_server import OwnerServer
+from tests.simulation.servers.store.decoding import decode_ledger, decode_topic
+from tests.simulation.servers.store.store import StoreFaults
 from tests.simulation.shapes import Shape, restless_shape
 
 LOSSY = NetworkFaults(drop=0.02, break_stream=0.02)

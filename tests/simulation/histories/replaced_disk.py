@@ -17,10 +17,10 @@ from oncelog.core.topic.serving import TopicSettings
 from tests.simulation.clients.producer_client import Input
 from tests.simulation.cluster import Rules
 from tests.simulation.run import Run
-from tests.simulation.servers.decoding import decode_ledger
-from tests.simulation.servers.emptied_nodes import emptied_path
-from tests.simulation.servers.restorer import decode_cluster
-from tests.simulation.servers.storage_server import StorageServer
+from tests.simulation.servers.metadata.emptied_nodes import emptied_path
+from tests.simulation.servers.metadata.restorer import decode_cluster
+from tests.simulation.servers.nodes.storage_server import StorageServer
+from tests.simulation.servers.store.decoding import decode_ledger
 from tests.simulation.shapes import CURSOR_TICKS, RETURN_TICKS, Shape
 
 #: from when on the third member lags, and how often the run looks at what it waits for
