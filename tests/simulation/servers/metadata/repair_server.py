@@ -61,7 +61,7 @@ from tests.simulation.servers.metadata.emptied_nodes import note_emptied
 from tests.simulation.servers.nodes.storage_server import ReadReply, Reply, StorageServer
 from tests.simulation.servers.owners.owner_server import OwnerServer
 from tests.simulation.servers.store.decoding import decode_cursor, decode_ledger, decode_topic
-from tests.simulation.servers.store.ledger_lists import ids_of
+from tests.simulation.servers.store.ledger_lists import chain_of, ids_of, listed_ledgers_of
 from tests.simulation.servers.store.records import write_record
 from tests.simulation.servers.store.store import Store
 from tests.simulation.world import Process
@@ -459,29 +459,3 @@ def _is_of(data: bytes, topic_id: TopicId) -> bool:
     except CorruptEntry:
         return False
     return True
-
-
-def chain_of(
-    store: Store, topic_id: TopicId, purpose: LedgerPurpose
-) -> tuple[tuple[LedgerId, ...], Incarnation | None]:
-    """(the listed ledgers, the owner) of a log, an ack log or a cursor, as of now."""
-    if purpose is LedgerPurpose.DEDUP:
-        data, _ = store.get(f"cursors/{topic_id}")
-        return (() if data is None else tuple(link.ledger_id for link in decode_cursor(data).ledgers)), None
-    data, _ = store.get(f"topics/{topic_id}")
-    if data is None:
-        return (), None
-    record = decode_topic(data)
-    ledgers = tuple(ids_of(store, record))
-    return (ledgers if purpose is LedgerPurpose.LOG else record.acks), record.owner
-
-
-def listed_ledgers_of(store: Store) -> dict[LedgerId, None]:
-    """Every ledger that a topic or a cursor names now."""
-    listed: dict[LedgerId, None] = {}
-    for name in store.children("topics"):
-        for purpose in (LedgerPurpose.LOG, LedgerPurpose.ACKS):
-            listed.update(dict.fromkeys(chain_of(store, TopicId(name), purpose)[0]))
-    for name in store.children("cursors"):
-        listed.update(dict.fromkeys(chain_of(store, TopicId(name), LedgerPurpose.DEDUP)[0]))
-    return listed

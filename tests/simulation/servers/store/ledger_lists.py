@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from oncelog.core.chain.next_ledger import LedgerPurpose
 from oncelog.core.formats.topic_record import CursorRecord, LedgerLink, TopicRecord
-from oncelog.core.ids import LedgerId, OwnerEpoch, TopicId
+from oncelog.core.ids import Incarnation, LedgerId, OwnerEpoch, TopicId
 from oncelog.core.repair.queue_events import ChainRecorded
 from oncelog.verify.violation import Violation
 from tests.simulation.servers.store.decoding import decode_cursor, decode_page, decode_topic
@@ -53,3 +53,29 @@ def chains_of(store: Store, topic_id: TopicId, topic: bytes | None, cursor: byte
         ChainRecorded(topic_id, LedgerPurpose.DEDUP, dedup, owner, snapshots.deleted_below, snapshots.owner_epoch),
         ChainRecorded(topic_id, LedgerPurpose.ACKS, record.acks, owner, floors[1], epoch),
     ]
+
+
+def chain_of(
+    store: Store, topic_id: TopicId, purpose: LedgerPurpose
+) -> tuple[tuple[LedgerId, ...], Incarnation | None]:
+    """(the listed ledgers, the owner) of a log, an ack log or a cursor, as of now."""
+    if purpose is LedgerPurpose.DEDUP:
+        data, _ = store.get(f"cursors/{topic_id}")
+        return (() if data is None else tuple(link.ledger_id for link in decode_cursor(data).ledgers)), None
+    data, _ = store.get(f"topics/{topic_id}")
+    if data is None:
+        return (), None
+    record = decode_topic(data)
+    ledgers = tuple(ids_of(store, record))
+    return (ledgers if purpose is LedgerPurpose.LOG else record.acks), record.owner
+
+
+def listed_ledgers_of(store: Store) -> dict[LedgerId, None]:
+    """Every ledger that a topic or a cursor names now."""
+    listed: dict[LedgerId, None] = {}
+    for name in store.children("topics"):
+        for purpose in (LedgerPurpose.LOG, LedgerPurpose.ACKS):
+            listed.update(dict.fromkeys(chain_of(store, TopicId(name), purpose)[0]))
+    for name in store.children("cursors"):
+        listed.update(dict.fromkeys(chain_of(store, TopicId(name), LedgerPurpose.DEDUP)[0]))
+    return listed
