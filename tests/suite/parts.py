@@ -98,7 +98,7 @@ _RUNS = ("simulation/test_mutants.py", "simulation/histories", "simulation/seeds
 
 
 def _new_seeds(count: int, each: str, *more: str) -> tuple[str, ...]:
-    """Runs of the simulation that nobody chose, so many of each kind. each: when there are others."""
+    """Runs of the simulation with new seeds, so many of each kind. each: when there are others."""
     return (sys.executable, "-m", "tests.simulation", "--seeds", str(count), "--new-each", each, *more)
 
 
