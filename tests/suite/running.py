@@ -52,7 +52,7 @@ class Running:
     """One part that runs, or has run.
 
     files: where its temporary files go, in a directory of their own. forks: has imported what the tests of parts need;
-    None: each part imports it anew.
+    None: each part imports it again.
     """
 
     part: Part

@@ -59,8 +59,8 @@ def test_keys_headers_and_null_values(servers: str) -> None:
     """An empty value is null with -Z."""
     kcat(servers, "-P", "-t", "keys", "-K:", "-Z", "-H", "shop=web", given="k1:v1\nk2:\n")
     found = [json.loads(line) for line in kcat(servers, "-C", "-t", "keys", "-e", "-q", "-J").splitlines()]
-    told = [(each["offset"], each["key"], each["payload"], each["headers"]) for each in found]
-    assert told == [(0, "k1", "v1", ["shop", "web"]), (1, "k2", None, ["shop", "web"])]
+    answer = [(each["offset"], each["key"], each["payload"], each["headers"]) for each in found]
+    assert answer == [(0, "k1", "v1", ["shop", "web"]), (1, "k2", None, ["shop", "web"])]
 
 
 def test_lists_and_questions(servers: str) -> None:

@@ -1,4 +1,4 @@
-"""Produce: what is stored once, in which order, and what each client is told."""
+"""Produce: what is stored once, in which order, and what each client is answered."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -150,7 +150,7 @@ class _SlowLookUps(FakeCluster):
 
 
 async def test_a_client_goes_while_its_batches_wait_for_the_one_in_front() -> None:
-    """The door goes on: an error that nobody handles would end it, and the connections of all other clients."""
+    """The door goes on: an error that is not handled would end it, and the connections of all other clients."""
     cluster, errors = _SlowLookUps(), list[Any]()
     asyncio.get_running_loop().set_exception_handler(lambda _, context: errors.append(context))
     async with publishing(cluster) as publisher, raw_client(publisher.world.port) as leaving:

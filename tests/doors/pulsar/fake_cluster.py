@@ -95,7 +95,7 @@ class FakeProducer:
         self.gave_up_name: bool | None = None
         #: of the chunks whose message is not decided
         self.chunks: list[Decided] = []
-        #: how often it was told that no more chunks come
+        #: how often `gives_no_more_chunks` was called
         self.chunks_ended = 0
         self.end: asyncio.Future[OncelogError] = asyncio.get_running_loop().create_future()
 

@@ -121,8 +121,8 @@ async def test_last_id_is_that_of_the_topic() -> None:
     async with door_world() as world, raw_client(world.port) as client:
         log_of(world).append(*three()[:2])
         await opened(client)
-        told = await client.answer(ask)
-        assert (told.message_id.ledger_id, told.message_id.entry_id, told.message_id.batch_index) == (5, 1, 2)
+        answer = await client.answer(ask)
+        assert (answer.message_id.ledger_id, answer.message_id.entry_id, answer.message_id.batch_index) == (5, 1, 2)
         billing(world).fails = LedgerUnavailable("not now")
         assert (await client.answer(ask)).error == NOT_NOW
 

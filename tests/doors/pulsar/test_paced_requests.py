@@ -60,7 +60,7 @@ async def test_roles_have_a_pace_of_their_own() -> None:
 
 @pytest.mark.asyncio
 async def test_producer_that_is_closed_before_its_turn_is_not_opened() -> None:
-    """Its client has given it up; a producer that nobody has would keep its name."""
+    """Its client has given it up; a producer without a client would keep its name."""
     async with door_world() as world, raw_client(world.port) as client:
         await client.connect()
         opened = [producer(producer_id=number, name=b"n%d" % number) for number in range(BURST + 2)]

@@ -364,7 +364,7 @@ async def test_late_opening_of_an_abandoned_connection_does_not_win(
 @pytest.mark.asyncio
 @pytest.mark.hazard("token-of-a-deleted-topic")
 async def test_topic_that_was_made_again_takes_its_old_producer() -> None:
-    """As a new instance, told what the new topic has."""
+    """As a new instance, which gets what the new topic has."""
     async with door_world() as world, raw_client(world.port) as client:
         await client.connect()
         opened = await client.open_producer()

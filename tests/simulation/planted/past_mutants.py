@@ -43,7 +43,7 @@ def _only_missing(reviews: LedgerReviews, event: Any, records: Any) -> Any:
 
 def _counting_all(index: Index, ledger_id: LedgerId, _end: EntryId) -> int:
     """An entry above the end of the ledger counts for one that is missing."""
-    return len(index.held.get(ledger_id, ()))
+    return len(index.entries.get(ledger_id, ()))
 
 
 def _not_again(answers: StorageAnswers, event: ReadReceived, ledger: StorageLedger) -> Any:

@@ -31,7 +31,7 @@ LINES = [b"line %d" % number for number in range(6_000)]
 LINES_EACH = 1_000
 #: Small batches, so that many are in flight.
 SMALL: Options = {"batch.size": 500, "linger.ms": 1}
-#: The tools give up after a few attempts unless they are told otherwise.
+#: The tools give up after a few attempts unless these options say otherwise.
 PATIENT: Options = {**SMALL, "retries": 2**31 - 1, "request.timeout.ms": 30_000, "enable.idempotence": "true"}
 
 
