@@ -61,7 +61,7 @@ async def _answered_or_closed(world: KafkaWorld, api: str, version: int, body: B
             assert isinstance(answer.exception(), EOFError | ConnectionError), answer.exception()
 
 
-# --- topics that doors keep for themselves -----------------------------------------------------------------------------
+# --- topics that doors keep for themselves ----------------------------------------------------------------------------
 
 _PART = {"partition_index": 0}
 #: (request, version, body)
