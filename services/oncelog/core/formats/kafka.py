@@ -132,7 +132,8 @@ def kafka_takes_long(batch: Buffer) -> bool:
         return True
     try:
         head = read_head(batch)
-        if head.count > LONG_CHECK_COUNT:
+        # A compressed one that is large is not tried: a decompression takes longer than a change of threads.
+        if head.count > LONG_CHECK_COUNT or (head.codec and len(batch) > LONG_CHECK_BYTES // 4):
             return True
         if head.codec:
             records_of(head, batch, raw_bytes_max=LONG_CHECK_BYTES)
