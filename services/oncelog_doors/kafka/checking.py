@@ -8,7 +8,8 @@ from typing import NamedTuple
 
 from crc32c import crc32c
 
-from oncelog.core.formats.long_checks import LONG_CHECK_BYTES, kafka_takes_long
+from oncelog.core.formats.batch import LONG_CHECK_BYTES
+from oncelog.core.formats.kafka import kafka_takes_long
 from oncelog.runtime.tasks import BackgroundTasks
 from oncelog_doors.connections.received import Buffer
 from oncelog_doors.core.kafka.batch_checks import BatchRefusal, CheckedBatch, checked

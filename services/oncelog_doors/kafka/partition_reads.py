@@ -14,7 +14,7 @@ from collections.abc import Callable
 from typing import Any
 
 from oncelog.core.errors import OncelogError
-from oncelog.core.formats.long_checks import LONG_CHECK_BYTES
+from oncelog.core.formats.batch import LONG_CHECK_BYTES
 from oncelog.core.ids import TopicId
 from oncelog.core.names import TopicName
 from oncelog.runtime.tasks import BackgroundTasks

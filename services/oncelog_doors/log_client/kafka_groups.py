@@ -107,8 +107,8 @@ class KafkaGroups:
             path = f"/admin/v2/subscriptions/{namespace}?{urlencode(query)}"
             page = await rest(self._cluster.client, "GET", path, timeout_ms=timeout_ms)
             for each in page["subscriptions"]:
-                committed_ms = each["committed_ms"]
-                if each["generation"] == _NO_GENERATION and committed_ms is not None and committed_ms <= before_ms:
+                committed_ms = each.get("committed_ms")  # services of an earlier version do not say it
+                if each.get("generation") == _NO_GENERATION and committed_ms is not None and committed_ms <= before_ms:
                     logs.setdefault(each["name"], []).append(parse_topic(each["topic"]))
             if page["next_after"] is None:
                 return logs

@@ -14,7 +14,7 @@ from oncelog.client.gateways import (
     open_entry_reader,
 )
 from oncelog.core.errors import CorruptEntry, InvalidBatch, OncelogError
-from oncelog.core.formats.long_checks import read_cost
+from oncelog.core.formats.batch import read_cost
 from oncelog.core.ids import Position, TopicId
 from oncelog.runtime.tasks import BackgroundTasks
 from oncelog_doors.core.pulsar.chunked_deliveries import is_in_chunks

@@ -19,7 +19,7 @@ from typing import Literal, Protocol
 
 from oncelog.core.acks.changes import IndexRange
 from oncelog.core.errors import CorruptEntry, MessageTooLarge, OncelogError
-from oncelog.core.formats.long_checks import read_cost
+from oncelog.core.formats.batch import read_cost
 from oncelog.core.ids import SeekEpoch
 from oncelog.core.names import TopicName
 from oncelog_doors.core.pulsar.consuming.acknowledgements import LATER_DELAY_MS, UNREADABLE_DELAY_MS

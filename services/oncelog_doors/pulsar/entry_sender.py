@@ -6,7 +6,7 @@ from typing import NamedTuple, Protocol
 
 from oncelog.core.access import Caller
 from oncelog.core.errors import OncelogError
-from oncelog.core.formats.long_checks import LONG_CHECK_BYTES
+from oncelog.core.formats.batch import LONG_CHECK_BYTES
 from oncelog.core.names import TopicName
 from oncelog.runtime.tasks import BackgroundTasks
 from oncelog_doors.connections.ports import Timers

@@ -16,7 +16,8 @@ from typing import Any, NamedTuple, Protocol, assert_never
 
 from oncelog.core.access import Caller
 from oncelog.core.errors import OncelogError, TopicNotFound
-from oncelog.core.formats.long_checks import LONG_CHECK_BYTES, pulsar_takes_long
+from oncelog.core.formats.batch import LONG_CHECK_BYTES
+from oncelog.core.formats.pulsar import pulsar_takes_long
 from oncelog.core.names import TopicName
 from oncelog.runtime.tasks import BackgroundTasks
 from oncelog_doors.connections.ports import Timers

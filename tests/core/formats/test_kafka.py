@@ -9,11 +9,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from oncelog.core.errors import CompressionUnavailable, InvalidArgument, InvalidBatch, MessageTooLarge
-from oncelog.core.formats.batch import BatchHeader, decode_batch, payload_of, peek_batch
+from oncelog.core.formats.batch import (
+    LONG_CHECK_BYTES,
+    LONG_CHECK_COUNT,
+    BatchHeader,
+    decode_batch,
+    payload_of,
+    peek_batch,
+)
 from oncelog.core.formats.batch_check import BatchLimits, check_batch, takes_long
 from oncelog.core.formats.epoched_ids import first_of
 from oncelog.core.formats.kafka import COUNT_MAX, HEADER_KEY_BYTES_MAX, HEADERS_MAX, KafkaRecords, open_batch
-from oncelog.core.formats.long_checks import LONG_CHECK_BYTES, LONG_CHECK_COUNT
 from oncelog.core.formats.payload import columns_of_records, properties_of, read_columns, shown_columns
 from tests.core.builders import checksum
 from tests.core.kafka_batches import (

@@ -13,9 +13,16 @@ from hypothesis import strategies as st
 
 from oncelog.core.errors import InvalidArgument, InvalidBatch, MessageTooLarge, OncelogError
 from oncelog.core.format_errors import MessageEncrypted
-from oncelog.core.formats.batch import BatchHeader, decode_batch, deltas_of, payload_of, peek_batch
+from oncelog.core.formats.batch import (
+    LONG_CHECK_BYTES,
+    LONG_CHECK_COUNT,
+    BatchHeader,
+    decode_batch,
+    deltas_of,
+    payload_of,
+    peek_batch,
+)
 from oncelog.core.formats.batch_check import BatchLimits, check_batch
-from oncelog.core.formats.long_checks import LONG_CHECK_BYTES, LONG_CHECK_COUNT, pulsar_takes_long
 from oncelog.core.formats.payload import (
     columns_of,
     encrypted_columns,
@@ -23,7 +30,14 @@ from oncelog.core.formats.payload import (
     open_payload,
     read_columns,
 )
-from oncelog.core.formats.pulsar import COUNT_MAX, PROPERTIES_MAX, TEXT_BYTES_MAX, PulsarMessages, open_entry
+from oncelog.core.formats.pulsar import (
+    COUNT_MAX,
+    PROPERTIES_MAX,
+    TEXT_BYTES_MAX,
+    PulsarMessages,
+    open_entry,
+    pulsar_takes_long,
+)
 from oncelog.core.ids import SEQUENCE_ID_MAX, Generation, ProducerId
 from tests.core.builders import checksum
 from tests.core.pulsar_entries import (

@@ -1,5 +1,7 @@
 """Bad input and limits: a refusal that names the value and the limit, and nothing changes."""
 
+from typing import Any
+
 import pytest
 
 from oncelog.core.groups.answers import GroupError, JoinAnswer
@@ -66,7 +68,7 @@ def test_empty_instance_id_is_refused() -> None:
 def test_names_have_a_limit_of_bytes(field: str) -> None:
     """Not of characters: the bytes are kept as long as the member is there, and the type as long as the group is."""
 
-    def given(size: int) -> dict[str, object]:
+    def given(size: int) -> dict[str, Any]:
         name = "ä" * (size // 2) + "x" * (size % 2)
         return {"protocols": (Protocol(name, b""),)} if field == "protocol name" else {field: name}
 
@@ -91,9 +93,8 @@ def test_what_a_member_needs_beside_its_bytes_counts() -> None:
     world.checks = False
     offered = tuple(Protocol(f"p{number}", b"") for number in range(PROTOCOLS_MAX))
     most = METADATA_BYTES_MAX // (MEMBER_BYTES + PROTOCOLS_MAX * PROTOCOL_BYTES)
-    for _ in range(most):
-        call = world.join(protocols=offered)
-    assert world.join_error(call) is SIZE
+    calls = [world.join(protocols=offered) for _ in range(most)]
+    assert world.join_error(calls[-1]) is SIZE
     assert len(world.describe().members) == most - 1
 
 

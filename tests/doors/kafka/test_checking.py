@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from oncelog.core.formats.long_checks import LONG_CHECK_BYTES, LONG_CHECK_COUNT
+from oncelog.core.formats.batch import LONG_CHECK_BYTES, LONG_CHECK_COUNT
 from oncelog.runtime.tasks import BackgroundTasks
 from oncelog_doors.core.kafka.batch_checks import BatchRefusal, CheckedBatch, checked
 from oncelog_doors.core.kafka.error_codes import ErrorCode

@@ -7,7 +7,7 @@ import pytest
 
 from oncelog.core.errors import ConsumerBusy, InvalidName, OncelogError, PermissionDenied, ServiceUnavailable
 from oncelog.core.groups.events import DescribeRequested, SyncRequested
-from oncelog.core.groups.limits import INITIAL_DELAY_MS, METADATA_BYTES_MAX, NAME_BYTES_MAX
+from oncelog.core.groups.limits import INITIAL_DELAY_MS, METADATA_BYTES_MAX, NAME_BYTES_MAX, SESSION_TIMEOUT_MS_MAX
 from oncelog.core.ids import Generation
 from oncelog_doors.core.kafka.error_codes import ErrorCode
 from oncelog_doors.kafka.codec import Body
@@ -94,7 +94,7 @@ async def test_client_of_a_later_version_gets_its_id_first() -> None:
     [
         ({"protocol_type": "x" * (NAME_BYTES_MAX + 1)}, ErrorCode.INVALID_REQUEST),
         ({"protocols": [{"name": "range", "metadata": bytes(METADATA_BYTES_MAX)}]}, ErrorCode.GROUP_MAX_SIZE_REACHED),
-        ({"session_timeout_ms": 1}, ErrorCode.INVALID_SESSION_TIMEOUT),
+        ({"session_timeout_ms": SESSION_TIMEOUT_MS_MAX + 1}, ErrorCode.INVALID_SESSION_TIMEOUT),
     ],
 )
 async def test_join_beyond_a_limit_does_not_reach_the_coordinator(fields: Body, code: ErrorCode) -> None:

@@ -29,6 +29,7 @@ from oncelog.core.formats import kafka
 from oncelog.core.formats.batch import (
     AS_IT_CAME,
     HEADER_BYTES,
+    LONG_CHECK_BYTES,
     BatchHeader,
     Buffer,
     Checksum,
@@ -43,11 +44,10 @@ from oncelog.core.formats.chunks import decode_chunk, decode_chunk_names
 from oncelog.core.formats.columns import LENGTH_BYTES, NONE_LENGTH, Column, split_columns, split_lengths
 from oncelog.core.formats.compression import Compression
 from oncelog.core.formats.epoched_ids import is_numbered
-from oncelog.core.formats.kafka import open_batch
-from oncelog.core.formats.long_checks import LONG_CHECK_BYTES, kafka_takes_long, pulsar_takes_long
+from oncelog.core.formats.kafka import kafka_takes_long, open_batch
 from oncelog.core.formats.origin import unpack_origin
 from oncelog.core.formats.payload import expand_columns, require_count, require_header
-from oncelog.core.formats.pulsar import EXPANSION_MAX, RAW_BYTES_MAX, open_entry, open_metadata
+from oncelog.core.formats.pulsar import EXPANSION_MAX, RAW_BYTES_MAX, open_entry, open_metadata, pulsar_takes_long
 from oncelog.core.names import KAFKA
 
 #: Bytes of one event time.

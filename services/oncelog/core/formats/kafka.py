@@ -24,8 +24,8 @@ from collections.abc import Sequence
 from struct import Struct
 from typing import NamedTuple
 
-from oncelog.core.errors import InvalidBatch, MessageTooLarge
-from oncelog.core.formats.batch import Buffer, Checksum
+from oncelog.core.errors import CompressionUnavailable, InvalidBatch, MessageTooLarge
+from oncelog.core.formats.batch import LONG_CHECK_BYTES, LONG_CHECK_COUNT, Buffer, Checksum
 from oncelog.core.formats.columns import Headers
 from oncelog.core.formats.compression import PAYLOAD_RAW_BYTES_MAX, KafkaCodec, expand_kafka
 
@@ -124,6 +124,24 @@ def read_head(batch: Buffer, *, checksum: Checksum | None = None) -> RecordBatch
 def records_of(head: RecordBatchHead, batch: Buffer, *, raw_bytes_max: int = RAW_BYTES_MAX) -> bytes:
     """The bytes of the records, decompressed. Raises InvalidBatch, MessageTooLarge, CompressionUnavailable."""
     return bytes(expand_kafka(head.codec, memoryview(batch)[HEAD_BYTES:], raw_bytes_max))
+
+
+def kafka_takes_long(batch: Buffer) -> bool:
+    """Whether reading a record batch takes long. False also of one that cannot be read."""
+    if len(batch) > LONG_CHECK_BYTES:
+        return True
+    try:
+        head = read_head(batch)
+        # A compressed one that is large is not tried: a decompression takes longer than a change of threads.
+        if head.count > LONG_CHECK_COUNT or (head.codec and len(batch) > LONG_CHECK_BYTES // 4):
+            return True
+        if head.codec:
+            records_of(head, batch, raw_bytes_max=LONG_CHECK_BYTES)
+    except MessageTooLarge:
+        return True
+    except (InvalidBatch, CompressionUnavailable):
+        return False
+    return False
 
 
 def _codec_of(attributes: int) -> KafkaCodec:
