@@ -10,16 +10,12 @@ from hypothesis import strategies as st
 
 from oncelog.core.errors import InvalidBatch, MessageTooLarge
 from oncelog.core.formats import kafka, pulsar
-from oncelog.core.formats.batch_check import BatchLimits, check_shortly
 from oncelog.core.formats.checks.plain import are_plain_messages, are_plain_records
-from oncelog.core.formats.checks.short_checks import SHORT_BYTES_MAX, SHORT_COUNT_MAX
 from tests.core import kafka_batches, pulsar_entries
-from tests.core.builders import checksum
-from tests.core.kafka_batches import CODECS, NONE, TIME_MS
+from tests.core.kafka_batches import TIME_MS
 from tests.core.kafka_batches import Sent as Record
 from tests.core.pulsar_entries import Sent as Message
 
-LIMITS = BatchLimits(4_000_000)
 RNG = random.Random(7)
 
 #: {what a client sends: its records}
@@ -287,67 +283,3 @@ def test_damaged_messages_are_checked_as_they_are_read(
     for place, value in damage:
         data[int(place * len(data))] = value
     pulsar_is_checked_alike(bytes(data), first, len(sent))
-
-
-# --- what is short ----------------------------------------------------------------------------------------------------
-
-
-def kafka_is_short(sent: Sequence[Record], codec: int = NONE) -> bool:
-    data = kafka_batches.as_batch(kafka_batches.batched(sent, codec=codec), range(len(sent)))
-    found = check_shortly(data, checksum, LIMITS)
-    assert found is None or found.count == len(sent)
-    return found is not None
-
-
-@pytest.mark.parametrize("codec", CODECS)
-def test_a_batch_of_kafka_is_short_if_it_is_small_or_has_few_plain_records(codec: int) -> None:
-    """Others would hold up all that the owner serves. A compressed one is no larger than it is without compression."""
-    small = [Record(b"x", headers=[(b"trace", b"1")])] * 20
-    assert kafka_is_short(small, codec)
-    large = [Record(RNG.randbytes(SHORT_BYTES_MAX + 1))]
-    assert kafka_is_short(large, codec) == (codec == NONE)
-    assert kafka_is_short([Record(bytes(SHORT_BYTES_MAX + 1))], codec) == (codec == NONE), "few bytes, of many"
-    assert not kafka_is_short([*large, *small], codec)
-    assert not kafka_is_short([Record(b"x")] * (SHORT_COUNT_MAX + 1), codec)
-
-
-def pulsar_is_short(sent: Sequence[Message], codec: int = 0) -> bool:
-    entry = pulsar_entries.batched(sent, codec=codec)
-    found = check_shortly(pulsar_entries.as_batch(entry, range(len(sent))), checksum, LIMITS)
-    assert found is None or found.count == len(sent)
-    return found is not None
-
-
-@pytest.mark.parametrize("codec", range(5))
-def test_an_entry_of_pulsar_is_short_if_it_is_small_or_has_few_plain_messages(codec: int) -> None:
-    small = [Message(n, b"x", properties={"trace": "1"}) for n in range(20)]
-    assert pulsar_is_short(small, codec)
-    large = Message(20, bytes(SHORT_BYTES_MAX + 1))
-    assert pulsar_is_short([replace(large, sequence_id=0)], codec) == (codec == 0)
-    assert not pulsar_is_short([*small, large], codec)
-    assert not pulsar_is_short([Message(n, b"x") for n in range(SHORT_COUNT_MAX + 1)], codec)
-
-
-def test_a_batch_of_many_messages_is_not_short_whatever_its_header_says() -> None:
-    """It is known before its checksum is computed, if the header says so."""
-    count = SHORT_COUNT_MAX + 1
-    records = kafka_batches.batched([Record(b"x")] * count)
-    messages = pulsar_entries.batched([Message(n, b"x") for n in range(count)])
-    assert kafka.check_shortly(records) is None
-    assert pulsar.check_shortly(messages) is None
-    for data in (kafka_batches.as_batch(records, range(count)), pulsar_entries.as_batch(messages, range(count))):
-        assert check_shortly(data, lambda _data, _value: pytest.fail("a checksum"), LIMITS) is None
-    assert check_shortly(kafka_batches.as_batch(records, [0]), checksum, LIMITS) is None
-
-
-def test_a_short_check_refuses_what_a_long_one_refuses() -> None:
-    """The batch is not read again in a thread."""
-    few = kafka_batches.records([Record(bytes(20_000))] * 4)
-    for count in (3, 5):
-        data = kafka_batches.as_batch(kafka_batches.framed(few[:60_000], count), range(count))
-        with pytest.raises(InvalidBatch):
-            check_shortly(data, checksum, LIMITS)
-    damaged = bytearray(kafka_batches.as_batch(kafka_batches.framed(few, 4), range(4)))
-    damaged[70_000] ^= 1
-    with pytest.raises(InvalidBatch, match="checksum"):
-        check_shortly(bytes(damaged), checksum, LIMITS)

@@ -8,11 +8,10 @@ Rules
   because each of them has its own structure.
 - A compressed payload is decompressed once, at most to the size that its header declares, and that size is at most
   `raw_bytes_max`. The result is discarded: the bytes are stored as received.
-- Every message of an entry of a client of Pulsar is checked (`pulsar`), at most to EXPANSION_MAX times `raw_bytes_max`.
-  Its header must say what the entry says, and the entry must name the producer of its session (hazard
-  entry-of-another-producer).
-- The same of a record batch of a client of Kafka (`kafka`): each record is checked (hazard record-batch-that-lies).
-  The ids must be those of its epoch and sequence, if the session is of its producer id.
+- An entry of a client of Pulsar is read whole (`pulsar`), at most to EXPANSION_MAX times `raw_bytes_max`. Its header
+  must say what the entry says, and the entry must name the producer of its session (hazard entry-of-another-producer).
+- The same of a record batch of a client of Kafka (`kafka`): each record is read (hazard record-batch-that-lies). The
+  ids must be those of its epoch and sequence, if the session is of its producer id.
 - A chunk needs an offset and bytes, a message in chunks must name some and have no value of its own. Whether these are
   its chunks, `core.publishing.uploads` knows. If it has the metadata of a client of Pulsar, that must be its own.
 - Every contradiction is InvalidBatch or MessageTooLarge, raised before anything is appended.
@@ -26,10 +25,11 @@ from typing import NamedTuple
 
 from oncelog.core.errors import CompressionUnavailable, InvalidBatch, MessageTooLarge
 from oncelog.core.format_errors import UnknownFormat
-from oncelog.core.formats import kafka, pulsar
+from oncelog.core.formats import kafka
 from oncelog.core.formats.batch import (
     AS_IT_CAME,
     HEADER_BYTES,
+    LONG_CHECK_BYTES,
     BatchHeader,
     Buffer,
     Checksum,
@@ -38,20 +38,22 @@ from oncelog.core.formats.batch import (
     decode_ids,
     deltas_of,
     payload_of,
+    peek_batch,
 )
-from oncelog.core.formats.checks.short_checks import SHORT_COUNT_MAX
 from oncelog.core.formats.chunks import decode_chunk, decode_chunk_names
 from oncelog.core.formats.columns import LENGTH_BYTES, NONE_LENGTH, Column, split_columns, split_lengths
 from oncelog.core.formats.compression import Compression
 from oncelog.core.formats.epoched_ids import is_numbered
+from oncelog.core.formats.kafka import check_batch as check_record_batch
+from oncelog.core.formats.kafka import kafka_takes_long
 from oncelog.core.formats.origin import unpack_origin
 from oncelog.core.formats.payload import expand_columns, require_count, require_header
+from oncelog.core.formats.pulsar import EXPANSION_MAX, RAW_BYTES_MAX, check_entry, open_metadata, pulsar_takes_long
 from oncelog.core.names import KAFKA
 
 #: Bytes of one event time.
 _TIME_BYTES = 8
 _PAYLOAD_FORMAT_AT = 3
-_COUNT, _COUNT_AT = Struct("<I"), 20
 _KEY_LENGTH = Struct("<H")
 _VALUE_LENGTH = Struct("<I")
 
@@ -69,28 +71,6 @@ def check_batch(
 
     Raises MessageTooLarge above the limits, InvalidBatch when header, id deltas and payload contradict each other.
     """
-    header, _ = _check(data, checksum, limits, producer_name, shortly=False)
-    return header
-
-
-def check_shortly(
-    data: Buffer, checksum: Checksum, limits: BatchLimits, *, producer_name: str | None = None
-) -> BatchHeader | None:
-    """As `check_batch`; None: that takes long (see `checks.short_checks`), and nothing is decided."""
-    if (
-        len(data) > HEADER_BYTES
-        and data[_PAYLOAD_FORMAT_AT] in AS_IT_CAME
-        and _COUNT.unpack_from(data, _COUNT_AT)[0] > SHORT_COUNT_MAX
-    ):
-        return None  # before its checksum is computed
-    header, decided = _check(data, checksum, limits, producer_name, shortly=True)
-    return header if decided else None
-
-
-def _check(
-    data: Buffer, checksum: Checksum, limits: BatchLimits, producer_name: str | None, *, shortly: bool
-) -> tuple[BatchHeader, bool]:
-    """(header, whether the batch is decided), which only a check that is to be short leaves open."""
     limit = limits.raw_bytes_max
     if len(data) > HEADER_BYTES + limit:
         raise MessageTooLarge(f"a batch of {len(data)} bytes exceeds the limit of {limit}", field="batch", limit=limit)
@@ -103,16 +83,18 @@ def _check(
         raise MessageTooLarge(message, field="payload", limit=limit)
     if header.payload_format == PayloadFormat.CHUNK:
         decode_chunk(expand_columns(header, payload_of(header, data)))
-        return header, True
+        return header
     if header.payload_format == PayloadFormat.PULSAR:
-        return header, _check_pulsar(header, data, checksum, limits, producer_name, shortly=shortly)
+        _check_pulsar(header, data, checksum, limits, producer_name)
+        return header
     if header.payload_format == PayloadFormat.KAFKA:
-        return header, _check_kafka(header, data, checksum, limits, producer_name, shortly=shortly)
+        _check_kafka(header, data, checksum, limits, producer_name)
+        return header
     if header.count * LENGTH_BYTES > header.payload_raw_bytes:
         message = f"a payload of {header.payload_raw_bytes} bytes cannot hold {header.count} messages"
         raise InvalidBatch(message, field="count")
     check_payload(header, payload_of(header, data), producer_name=producer_name)
-    return header, True
+    return header
 
 
 def unpacks(header: BatchHeader) -> bool:
@@ -120,29 +102,36 @@ def unpacks(header: BatchHeader) -> bool:
     return header.compression != Compression.NONE
 
 
-def _check_pulsar(
-    header: BatchHeader,
-    data: Buffer,
-    checksum: Checksum,
-    limits: BatchLimits,
-    producer_name: str | None,
-    *,
-    shortly: bool,
-) -> bool:
-    """Returns False if it takes long."""
-    raw_bytes_max = min(pulsar.EXPANSION_MAX * limits.raw_bytes_max, pulsar.RAW_BYTES_MAX)
-    check = pulsar.check_shortly if shortly else pulsar.check_entry
+def takes_long(data: Buffer) -> bool:
+    """Whether the check of a batch must not hold other tasks up: of an entry of a gateway's client, each message is
+    read."""
+    if len(data) <= HEADER_BYTES or data[_PAYLOAD_FORMAT_AT] not in AS_IT_CAME:
+        return False
+    if len(data) > LONG_CHECK_BYTES:
+        return True
     try:
-        entry = check(payload_of(header, data), raw_bytes_max=raw_bytes_max, checksum=checksum)
+        header = peek_batch(data)
+    except (InvalidBatch, UnknownFormat):
+        return False
+    payload = payload_of(header, data)
+    if header.payload_format == PayloadFormat.KAFKA:
+        return kafka_takes_long(payload)
+    return pulsar_takes_long(payload)
+
+
+def _check_pulsar(
+    header: BatchHeader, data: Buffer, checksum: Checksum, limits: BatchLimits, producer_name: str | None
+) -> None:
+    payload = payload_of(header, data)
+    raw_bytes_max = min(EXPANSION_MAX * limits.raw_bytes_max, RAW_BYTES_MAX)
+    try:
+        entry = check_entry(payload, raw_bytes_max=raw_bytes_max, checksum=checksum)
     except CompressionUnavailable as error:
         raise InvalidBatch(error.message, field="compression") from error
-    if entry is None:
-        return False
     require_header(header, entry)
     if not header.unit and not _are_alike(decode_ids(header, deltas_of(header, data)), entry.ids or ()):
         raise InvalidBatch("the ids of the batch and of the messages in its entry differ", field="sequence_ids")
     _check_producer(entry.producer_name, producer_name)
-    return True
 
 
 def _are_alike(ids: Sequence[int], others: Sequence[int]) -> bool:
@@ -151,27 +140,17 @@ def _are_alike(ids: Sequence[int], others: Sequence[int]) -> bool:
 
 
 def _check_kafka(
-    header: BatchHeader,
-    data: Buffer,
-    checksum: Checksum,
-    limits: BatchLimits,
-    producer_name: str | None,
-    *,
-    shortly: bool,
-) -> bool:
-    """Returns False if it takes long."""
+    header: BatchHeader, data: Buffer, checksum: Checksum, limits: BatchLimits, producer_name: str | None
+) -> None:
     raw_bytes_max = min(kafka.EXPANSION_MAX * limits.raw_bytes_max, kafka.RAW_BYTES_MAX)
-    check = kafka.check_shortly if shortly else kafka.check_batch
     try:
-        head = check(payload_of(header, data), raw_bytes_max=raw_bytes_max, checksum=checksum)
+        head = check_record_batch(payload_of(header, data), raw_bytes_max=raw_bytes_max, checksum=checksum)
     except CompressionUnavailable as error:
         raise InvalidBatch(error.message, field="compression") from error
-    if head is None:
-        return False
     require_count(header, head)
     number = None if producer_name is None else producer_name.removeprefix(KAFKA)
     if producer_name is None or number == producer_name or not (number or "").isdecimal():
-        return True
+        return
     if number != str(head.producer_id):
         message = f"the record batch is of producer id {head.producer_id}, and its session is of {producer_name!r}"
         raise InvalidBatch(message, field="producer_name")
@@ -181,7 +160,6 @@ def _check_kafka(
             f"sequence {head.base_sequence} of the record batch in it"
         )
         raise InvalidBatch(message, field="sequence_ids")
-    return True
 
 
 def check_payload(header: BatchHeader, payload: Buffer, *, producer_name: str | None = None) -> None:
@@ -204,7 +182,7 @@ def check_payload(header: BatchHeader, payload: Buffer, *, producer_name: str | 
 
 def _check_metadata(header: BatchHeader, metadata: Buffer, producer_name: str | None) -> None:
     """Of a message in chunks of a client of Pulsar: it is sent to such clients as it is."""
-    sent = pulsar.open_metadata(metadata)
+    sent = open_metadata(metadata)
     if (sent.first, sent.count, sent.unit, sent.encryption) != (header.first, 1, False, None):
         raise InvalidBatch(f"the metadata of message {header.first} is of another one", field="sequence_id")
     _check_producer(sent.producer_name, producer_name)

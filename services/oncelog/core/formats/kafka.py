@@ -25,10 +25,9 @@ from collections.abc import Sequence
 from struct import Struct
 from typing import NamedTuple
 
-from oncelog.core.errors import InvalidBatch, MessageTooLarge
-from oncelog.core.formats.batch import Buffer, Checksum
+from oncelog.core.errors import CompressionUnavailable, InvalidBatch, MessageTooLarge
+from oncelog.core.formats.batch import LONG_CHECK_BYTES, LONG_CHECK_COUNT, Buffer, Checksum
 from oncelog.core.formats.checks.plain import are_plain_records
-from oncelog.core.formats.checks.short_checks import SHORT_BYTES_MAX, SHORT_COUNT_MAX
 from oncelog.core.formats.columns import Headers
 from oncelog.core.formats.compression import PAYLOAD_RAW_BYTES_MAX, KafkaCodec, expand_kafka
 
@@ -105,33 +104,10 @@ def check_batch(
 ) -> RecordBatchHead:
     """Raises as `open_batch` does, for the same batches."""
     head = read_head(batch, checksum=checksum)
-    _check_records(head, records_of(head, batch, raw_bytes_max=raw_bytes_max))
-    return head
-
-
-def check_shortly(
-    batch: Buffer, *, raw_bytes_max: int = RAW_BYTES_MAX, checksum: Checksum | None = None
-) -> RecordBatchHead | None:
-    """As `check_batch`; None: that takes long (see `checks.short_checks`), and nothing is decided."""
-    head = read_head(batch, checksum=checksum)
-    if head.count > SHORT_COUNT_MAX:
-        return None
-    if len(batch) > SHORT_BYTES_MAX:
-        if head.codec is not KafkaCodec.NONE:
-            return None
-        raw = records_of(head, batch, raw_bytes_max=raw_bytes_max)
-        return head if are_plain_records(raw, head.count, head.base_timestamp) else None
-    try:
-        raw = records_of(head, batch, raw_bytes_max=min(raw_bytes_max, SHORT_BYTES_MAX))
-    except MessageTooLarge:
-        return None
-    _check_records(head, raw)
-    return head
-
-
-def _check_records(head: RecordBatchHead, raw: bytes) -> None:
+    raw = records_of(head, batch, raw_bytes_max=raw_bytes_max)
     if not are_plain_records(raw, head.count, head.base_timestamp):
         _walk(head, raw)
+    return head
 
 
 def read_head(batch: Buffer, *, checksum: Checksum | None = None) -> RecordBatchHead:
@@ -161,6 +137,24 @@ def read_head(batch: Buffer, *, checksum: Checksum | None = None) -> RecordBatch
 def records_of(head: RecordBatchHead, batch: Buffer, *, raw_bytes_max: int = RAW_BYTES_MAX) -> bytes:
     """The bytes of the records, decompressed. Raises InvalidBatch, MessageTooLarge, CompressionUnavailable."""
     return bytes(expand_kafka(head.codec, memoryview(batch)[HEAD_BYTES:], raw_bytes_max))
+
+
+def kafka_takes_long(batch: Buffer) -> bool:
+    """Whether reading a record batch takes long. False also of one that cannot be read."""
+    if len(batch) > LONG_CHECK_BYTES:
+        return True
+    try:
+        head = read_head(batch)
+        # A compressed one that is large is not tried: a decompression takes longer than a change of threads.
+        if head.count > LONG_CHECK_COUNT or (head.codec and len(batch) > LONG_CHECK_BYTES // 4):
+            return True
+        if head.codec:
+            records_of(head, batch, raw_bytes_max=LONG_CHECK_BYTES)
+    except MessageTooLarge:
+        return True
+    except (InvalidBatch, CompressionUnavailable):
+        return False
+    return False
 
 
 def _codec_of(attributes: int) -> KafkaCodec:

@@ -33,9 +33,8 @@ from typing import NamedTuple
 from google.protobuf.message import DecodeError
 
 from oncelog.core.errors import InvalidBatch, MessageTooLarge
-from oncelog.core.formats.batch import SPARSE_IDS_MAX, Buffer, Checksum
+from oncelog.core.formats.batch import LONG_CHECK_BYTES, LONG_CHECK_COUNT, SPARSE_IDS_MAX, Buffer, Checksum
 from oncelog.core.formats.checks.plain import are_plain_messages
-from oncelog.core.formats.checks.short_checks import SHORT_BYTES_MAX, SHORT_COUNT_MAX
 from oncelog.core.formats.compression import PulsarCodec, expand_pulsar
 from oncelog.core.formats.encryption import Encryption
 from oncelog.core.formats.wire.pulsar_metadata_pb2 import EntryMetadata, MessageMetadata, Property
@@ -115,33 +114,43 @@ def open_entry(
 
     Raises InvalidBatch, MessageTooLarge, CompressionUnavailable.
     """
-    metadata, payload = _outer(entry, checksum)
-    return _messages(metadata, payload, raw_bytes_max)
+    return _messages(*_outer(entry, checksum), raw_bytes_max)
 
 
 def check_entry(entry: Buffer, *, raw_bytes_max: int = RAW_BYTES_MAX, checksum: Checksum | None = None) -> EntryHead:
     """Raises as `open_entry` does, for the same entries."""
     metadata, payload = _outer(entry, checksum)
-    return _checked(metadata, payload, raw_bytes_max)
-
-
-def check_shortly(
-    entry: Buffer, *, raw_bytes_max: int = RAW_BYTES_MAX, checksum: Checksum | None = None
-) -> EntryHead | None:
-    """As `check_entry`; None: that takes long (see `checks.short_checks`), and nothing is decided."""
-    metadata, payload = _outer(entry, checksum)
-    if metadata.count > SHORT_COUNT_MAX:
-        return None
-    if max(len(payload), metadata.raw_bytes) <= SHORT_BYTES_MAX:
-        return _checked(metadata, payload, raw_bytes_max)
-    if metadata.codec != PulsarCodec.NONE or not _may_be_plain(metadata):
-        return None
-    return _plain_head(metadata, _expanded(metadata, payload, raw_bytes_max))
+    first, count = metadata.sequence_id, metadata.count
+    last = first + count - 1
+    if 1 <= count <= COUNT_MAX and not metadata.encryption_keys and metadata.highest_sequence_id in (0, last):
+        raw = _expanded(metadata, payload, raw_bytes_max)
+        if last <= SEQUENCE_ID_MAX and are_plain_messages(raw, count, first):
+            ids = range(first, last + 1)
+            return EntryHead(
+                metadata.producer_name, metadata.publish_time, SequenceId(first), SequenceId(last), count, False, ids
+            )
+        found = _batch(metadata, raw, count)
+    else:
+        found = _messages(metadata, payload, raw_bytes_max)
+    return EntryHead(
+        found.producer_name, found.publish_time_ms, found.first, found.last, found.count, found.unit, found.ids
+    )
 
 
 def open_metadata(metadata: Buffer) -> PulsarMessages:
     """What the metadata of a message says of it, without its value. It says nothing of chunks. Raises InvalidBatch."""
     return open_entry(_HEAD.pack(MARK, 0, len(metadata)) + metadata)
+
+
+def pulsar_takes_long(entry: Buffer) -> bool:
+    """Whether reading an entry takes long, by what it says. False also of one that cannot be read."""
+    if len(entry) > LONG_CHECK_BYTES:
+        return True
+    try:
+        metadata, _ = _outer(entry, None)
+    except InvalidBatch:
+        return False
+    return metadata.raw_bytes > LONG_CHECK_BYTES or metadata.count > LONG_CHECK_COUNT
 
 
 # --- the metadata of the entry ----------------------------------------------------------------------------------------
@@ -216,43 +225,6 @@ def _messages(metadata: EntryMetadata, payload: memoryview, raw_bytes_max: int) 
     if not metadata.HasField("count"):
         return _one(metadata, raw)
     return _batch(metadata, raw, count)
-
-
-def _checked(metadata: EntryMetadata, payload: memoryview, raw_bytes_max: int) -> EntryHead:
-    if _may_be_plain(metadata):
-        raw = _expanded(metadata, payload, raw_bytes_max)
-        if (head := _plain_head(metadata, raw)) is not None:
-            return head
-        found = _batch(metadata, raw, metadata.count)
-    else:
-        found = _messages(metadata, payload, raw_bytes_max)
-    return EntryHead(
-        found.producer_name, found.publish_time_ms, found.first, found.last, found.count, found.unit, found.ids
-    )
-
-
-def _may_be_plain(metadata: EntryMetadata) -> bool:
-    """Whether its messages can be."""
-    count = metadata.count
-    last = metadata.sequence_id + count - 1
-    return (
-        1 <= count <= COUNT_MAX
-        and not metadata.encryption_keys
-        and metadata.highest_sequence_id in (0, last)
-        and last <= SEQUENCE_ID_MAX
-    )
-
-
-def _plain_head(metadata: EntryMetadata, raw: bytes) -> EntryHead | None:
-    """None: not all of its messages are plain. metadata: that may be."""
-    first, count = metadata.sequence_id, metadata.count
-    if not are_plain_messages(raw, count, first):
-        return None
-    last = first + count - 1
-    return EntryHead(
-        metadata.producer_name, metadata.publish_time, SequenceId(first), SequenceId(last), count, False,
-        range(first, last + 1),
-    )  # fmt: skip
 
 
 def _encrypted(metadata: EntryMetadata, count: int) -> PulsarMessages:

@@ -5,13 +5,13 @@ read it may take part, and might own the topic next (hazard format-of-a-later-ve
 """
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Protocol, TypeAlias
 
 from oncelog.core.errors import InvalidBatch, MessageTooLarge, OncelogError
 from oncelog.core.format_errors import UnknownFormat
 from oncelog.core.formats.batch import AS_IT_CAME, AS_IT_CAME_VERSION, BatchHeader, Checksum, PayloadFormat
-from oncelog.core.formats.batch_check import BatchLimits, check_batch, check_shortly, unpacks
+from oncelog.core.formats.batch_check import BatchLimits, check_batch, takes_long, unpacks
 from oncelog.core.formats.compression import Compression, require, require_pulsar
 from oncelog.core.ids import SessionNumber
 from oncelog.rpc.codecs.owner_codec import ReceivedPublish
@@ -25,10 +25,6 @@ MESSAGE_BYTE_COST = 16
 
 #: The header of a valid batch; why it is invalid; or None: it belongs to no open session and was not validated.
 Checked: TypeAlias = BatchHeader | OncelogError | None
-
-
-class _Long:
-    """The check takes long, and was not done."""
 
 
 class NamedSession(Protocol):
@@ -56,13 +52,13 @@ class BatchChecks:
             (data, None if (session := sessions.get(number)) is None else session.producer_name)
             for number, data in zip(frame.sessions, frame.batches, strict=True)
         ]
+        if any(name is not None and takes_long(data) for data, name in batches):
+            # All of them: a change of threads takes as long as the check of most batches.
+            return await asyncio.to_thread(lambda: [self._checked(*each) for each in batches])
         checked: list[Checked] = []
         unpacked_bytes = 0
-        for number, (data, name) in enumerate(batches):
-            found = self._shortly_checked(data, name)
-            if isinstance(found, _Long):
-                # With all that follow: a change of threads takes as long as the check of most batches.
-                return checked + await asyncio.to_thread(self._all_checked, batches[number:])
+        for data, name in batches:
+            found = self._checked(data, name)
             checked.append(found)
             unpacked_bytes += self._unpacked_bytes(found, data)
             if unpacked_bytes >= UNPACKED_BYTES_PER_TURN:
@@ -70,25 +66,12 @@ class BatchChecks:
                 await asyncio.sleep(0)
         return checked
 
-    def _all_checked(self, batches: Sequence[tuple[memoryview, str | None]]) -> list[Checked]:
-        return [self._checked(*each) for each in batches]
-
     def _checked(self, data: memoryview, producer_name: str | None) -> Checked:
         """producer_name: None: of no open session."""
         if producer_name is None:
             return None
         try:
-            return self._of_level(check_batch(data, self._checksum, self._limits, producer_name=producer_name))
-        except (InvalidBatch, MessageTooLarge, UnknownFormat) as error:
-            return error
-
-    def _shortly_checked(self, data: memoryview, producer_name: str | None) -> "Checked | _Long":
-        """As `_checked`."""
-        if producer_name is None:
-            return None
-        try:
-            header = check_shortly(data, self._checksum, self._limits, producer_name=producer_name)
-            return _Long() if header is None else self._of_level(header)
+            return self._header(data, producer_name)
         except (InvalidBatch, MessageTooLarge, UnknownFormat) as error:
             return error
 
@@ -103,8 +86,9 @@ class BatchChecks:
             unpacked += len(data) * MESSAGE_BYTE_COST
         return unpacked + found.ids_bytes * ID_BYTE_COST
 
-    def _of_level(self, header: BatchHeader) -> BatchHeader:
-        """Raises UnknownFormat for a batch that needs a higher level."""
+    def _header(self, data: memoryview, producer_name: str) -> BatchHeader:
+        """Raises InvalidBatch, MessageTooLarge, and UnknownFormat for one that needs a higher level."""
+        header = check_batch(data, self._checksum, self._limits, producer_name=producer_name)
         if header.payload_format in AS_IT_CAME and (level := self._level()) < AS_IT_CAME_VERSION:
             client = PayloadFormat(header.payload_format).name.capitalize()
             raise UnknownFormat(

@@ -1,1 +1,1 @@
-"""What is known of an entry of a gateway's client before it is read as readers do."""
+"""Whether entries of gateways' clients are as most of them are, without reading them as readers do."""
