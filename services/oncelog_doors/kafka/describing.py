@@ -8,7 +8,7 @@ from oncelog.core.errors import TopicNotFound
 from oncelog.core.formats.epoched_ids import epoch_of, number_of
 from oncelog.core.ids import NO_SEQUENCE
 from oncelog.core.names import KAFKA, NamespaceName, TopicName, is_of_doors
-from oncelog_doors.core.kafka.refusals import Refused
+from oncelog_doors.core.kafka.administration_codes import Refused
 from oncelog_doors.core.kafka.topic_names import partition_of, topic_of
 from oncelog_doors.kafka.administration_ports import KnownProducer
 from oncelog_doors.kafka.asking import Asking

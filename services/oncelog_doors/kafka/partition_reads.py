@@ -24,7 +24,7 @@ from oncelog_doors.kafka.ports import Bounds, ReadBatch, ReaderPort
 
 #: Above it a batch is made in another thread: it would delay all other clients.
 MADE_HERE_BYTES_MAX = LONG_CHECK_BYTES
-#: How old the end of the log may be that a client is told while it reads. Its lag is computed from it.
+#: How old the end of the log may be that a client gets while it reads. Its lag is computed from it.
 END_AGE_MS = 5_000
 
 

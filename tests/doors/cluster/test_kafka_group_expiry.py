@@ -9,9 +9,10 @@ from tests.cluster.cluster_fixture import Cluster, rest_path
 from tests.cluster.until import until
 from tests.doors.cluster.door_program import DoorProgram
 from tests.doors.cluster.test_kafka_door import sign_in
-from tests.doors.kafka.raw_client import DEADLINE_S, RawClient, raw_client
+from tests.doors.kafka.raw_client import RawClient, raw_client
 from tests.doors.kafka.test_group_offsets import committed, fetched
 from tests.doors.kafka.test_groups import join
+from tests.doors.raw_connection import DEADLINE_S
 
 #: Longer than what the test does before the deletion.
 RETENTION_MS = 6_000

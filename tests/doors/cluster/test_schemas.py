@@ -87,7 +87,7 @@ async def test_schemas_are_kept_for_ever_in_a_topic_that_clients_do_not_see(
 
 @pytest.mark.asyncio
 async def test_schemas_belong_to_a_topic_and_not_to_its_name(cluster: Cluster, door: DoorProgram) -> None:
-    """A topic that is made anew begins without. The partitions of a topic have them together."""
+    """A topic that is created again begins without. The partitions of a topic have them together."""
     (await cluster.request("PUT", f"{_NAMESPACE}/anew/partitions", json=2)).raise_for_status()
     async with raw_client(door.port()) as client:
         await connect(client, token("importer"))

@@ -23,7 +23,7 @@ from oncelog.core.groups.events import (
 from oncelog.core.ids import Generation
 from oncelog.core.names import NamespaceName, TopicName
 from oncelog_doors.kafka.ports import GroupQuestion
-from tests.doors.pulsar.raw_client import ManualTimers
+from tests.doors.raw_connection import ManualTimers
 
 
 class FakeGroups:

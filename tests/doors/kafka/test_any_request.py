@@ -19,11 +19,12 @@ from tests.cluster.until import until
 from tests.doors.kafka.any_bodies import any_body
 from tests.doors.kafka.client_batches import batch_of, numbered
 from tests.doors.kafka.fake_cluster import FakeCluster
-from tests.doors.kafka.raw_client import DEADLINE_S, KafkaWorld, kafka_world, raw_client
+from tests.doors.kafka.raw_client import KafkaWorld, kafka_world, raw_client
 from tests.doors.kafka.test_administration import TOPIC
 from tests.doors.kafka.test_fetching import fetch
 from tests.doors.kafka.test_group_offsets import commit
 from tests.doors.kafka.test_producing import produce
+from tests.doors.raw_connection import DEADLINE_S
 
 pytestmark = pytest.mark.asyncio
 

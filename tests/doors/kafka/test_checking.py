@@ -13,7 +13,7 @@ from oncelog_doors.core.kafka.batch_checks import BatchRefusal, CheckedBatch, ch
 from oncelog_doors.core.kafka.error_codes import ErrorCode
 from oncelog_doors.kafka.checking import CHECKED_TOGETHER_BYTES_MAX, Checking, Found
 from tests.doors.kafka.client_batches import Sent, batch_of, numbered
-from tests.doors.kafka.raw_client import DEADLINE_S
+from tests.doors.raw_connection import DEADLINE_S
 
 pytestmark = pytest.mark.asyncio
 

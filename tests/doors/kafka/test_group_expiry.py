@@ -16,9 +16,10 @@ from oncelog_doors.kafka.ports import GroupQuestion
 from tests.cluster.until import until
 from tests.doors.kafka.fake_cluster import FakeCluster
 from tests.doors.kafka.fake_groups import FakeGroups
-from tests.doors.kafka.raw_client import DEADLINE_S, KafkaWorld, kafka_world, raw_client
+from tests.doors.kafka.raw_client import KafkaWorld, kafka_world, raw_client
 from tests.doors.kafka.test_group_offsets import committed
 from tests.doors.kafka.test_groups import gathered
+from tests.doors.raw_connection import DEADLINE_S
 
 pytestmark = [pytest.mark.asyncio, pytest.mark.hazard("console-groups-fill-the-disk")]
 

@@ -14,7 +14,8 @@ from oncelog_doors.kafka.codec import Body
 from tests.cluster.until import until
 from tests.doors.kafka.assignments import assignment
 from tests.doors.kafka.fake_cluster import FakeCluster
-from tests.doors.kafka.raw_client import DEADLINE_S, KafkaWorld, RawClient, kafka_world, raw_client, request
+from tests.doors.kafka.raw_client import KafkaWorld, RawClient, kafka_world, raw_client, request
+from tests.doors.raw_connection import DEADLINE_S
 
 pytestmark = pytest.mark.asyncio
 

@@ -12,7 +12,8 @@ from oncelog_doors.pulsar.topic_requests import LOOKUPS_MAX
 from tests.cluster.until import until
 from tests.doors.pulsar.bytes_of_clients import CONNECT, PING, SUBSCRIBE, command, frame
 from tests.doors.pulsar.fake_cluster import FakeCluster
-from tests.doors.pulsar.raw_client import DEADLINE_S, RawClient, door_world, producer, raw_client
+from tests.doors.pulsar.raw_client import RawClient, door_world, producer, raw_client
+from tests.doors.raw_connection import DEADLINE_S
 
 GET_PARTITIONS, GET_TOPICS, GET_SCHEMA = 21, 32, 34
 PERSISTENT, NON_PERSISTENT, ALL = 0, 1, 2
