@@ -69,8 +69,8 @@ KAFKA_HAZARDS = {
     ),
     "built-in-config-refused": Hazard(
         "A program creates its topics with configurations that it has built in: Kafka Streams with segment.bytes, Quix "
-        "Streams with a retention beside cleanup.policy=compact. If one is refused, the program does not start, and its "
-        "user cannot change it.",
+        "Streams with a retention beside cleanup.policy=compact. If one is refused, the program does not start, and "
+        "its user cannot change it.",
         "What says how a broker keeps its files is taken and has no effect. A limit beside compact deletes nothing, as "
         "on Kafka.",
     ),

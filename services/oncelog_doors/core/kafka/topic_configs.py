@@ -256,8 +256,8 @@ _OF_TOPIC = (
     ("segment.ms", "604800000", Kind.LONG),
     ("unclean.leader.election.enable", "false", Kind.BOOLEAN),
 )
-#: How a broker keeps its files, and from when on it may compact or delete. Whatever the value, no less is kept here. Not
-#: max.compaction.lag.ms: it promises that former values are gone after a time, and they are not.
+#: How a broker keeps its files, and from when on it may compact or delete. Whatever the value, no less is kept here.
+#: Not max.compaction.lag.ms: it promises that former values are gone after a time, and they are not.
 _OF_FILES = frozenset(
     {
         "delete.retention.ms",
