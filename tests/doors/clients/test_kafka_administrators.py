@@ -146,6 +146,6 @@ def test_what_cannot_be_done_is_refused(administrator: Administrator, topic: str
     assert administrator.create(topic, 3) == 0
     assert administrator.grow(topic, 3) == ErrorCode.INVALID_PARTITIONS
     assert administrator.grow(topic, 2) == ErrorCode.INVALID_PARTITIONS
-    assert administrator.set_config(topic, "segment.bytes", "1") == ErrorCode.INVALID_CONFIG
+    assert administrator.set_config(topic, "min.insync.replicas", "2") == ErrorCode.INVALID_CONFIG
     assert administrator.partitions(topic) == 3
     assert administrator.delete(topic) == 0
