@@ -43,7 +43,7 @@ type franzPublisher struct{ client *kgo.Client }
 func (own franz) publisher(options options, topic string) publisher {
 	with := []kgo.Opt{
 		kgo.DefaultProduceTopic(topic), kgo.AllowAutoTopicCreation(),
-		kgo.ProducerBatchCompression(franzCodecs[options.or("compression.type", "snappy")]),
+		kgo.ProducerBatchCompression(franzCodecs[options.or("compression.type", "none")]),
 		kgo.RequiredAcks(franzAcks[options.or("acks", "all")]),
 	}
 	if size, ok := options["batch.size"]; ok {

@@ -45,6 +45,7 @@ type ibmPublisher struct {
 	producer sarama.AsyncProducer
 	topic    string
 	ends     sync.WaitGroup
+	pending  sync.WaitGroup
 }
 
 func (own ibm) publisher(options options, topic string) publisher {
@@ -67,11 +68,13 @@ func (own ibm) publisher(options options, topic string) publisher {
 	found.ends.Go(func() {
 		for done := range producer.Successes() {
 			done.Metadata.(func(int64, error))(done.Offset, nil)
+			found.pending.Done()
 		}
 	})
 	found.ends.Go(func() {
 		for failed := range producer.Errors() {
 			failed.Msg.Metadata.(func(int64, error))(-1, failed.Err)
+			found.pending.Done()
 		}
 	})
 	return found
@@ -89,10 +92,13 @@ func (p *ibmPublisher) send(record record, answered func(int64, error)) {
 		own := sarama.RecordHeader{Key: []byte(each.name), Value: each.value}
 		message.Headers = append(message.Headers, own)
 	}
+	p.pending.Add(1)
 	p.producer.Input() <- message
 }
 
+// close waits for all answers first: the library repeats no batch any more while it closes.
 func (p *ibmPublisher) close() {
+	p.pending.Wait()
 	p.producer.AsyncClose()
 	p.ends.Wait()
 }
