@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"errors"
+	"net"
 	"os"
 	"time"
 
@@ -121,12 +122,27 @@ func (own franz) places(options options, topic string, times []int64) places {
 
 // --- groups ---
 
+// patientDial waits for a door that is started again: after three connections that are refused within a second, the
+// library gives up its commits and its partitions.
+func patientDial(ctx context.Context, network string, address string) (net.Conn, error) {
+	ctx, cancel := context.WithTimeout(ctx, deadline/2)
+	defer cancel()
+	for {
+		found, err := (&net.Dialer{}).DialContext(ctx, network, address)
+		if err == nil || ctx.Err() != nil {
+			return found, err
+		}
+		time.Sleep(100 * time.Millisecond)
+	}
+}
+
 func (own franz) consume(options options, group string, topic string, leave <-chan struct{}) {
 	held := newHolding()
 	assigned := func(_ context.Context, _ *kgo.Client, now map[string][]int32) { held.assigned(now[topic]) }
 	revoked := func(_ context.Context, _ *kgo.Client, gone map[string][]int32) { held.revoked(gone[topic]) }
 	with := []kgo.Opt{
-		kgo.ConsumerGroup(group), kgo.ConsumeTopics(topic), kgo.DisableAutoCommit(), kgo.BlockRebalanceOnPoll(),
+		kgo.Dialer(patientDial), kgo.ConsumerGroup(group), kgo.ConsumeTopics(topic), kgo.DisableAutoCommit(),
+		kgo.BlockRebalanceOnPoll(),
 		kgo.SessionTimeout(options.duration("session", 6_000)), kgo.HeartbeatInterval(500 * time.Millisecond),
 		kgo.OnPartitionsAssigned(assigned), kgo.OnPartitionsRevoked(revoked), kgo.OnPartitionsLost(revoked),
 	}
