@@ -1,4 +1,4 @@
-"""The verdict: what clients were told about their messages, compared with the log that readers read.
+"""The verdict: what clients were answered about their messages, compared with the log that readers read.
 
 Each message carries, in its value or its sequence id, the name of its client and its number. So the check needs no
 message id or position that the cluster reported:

@@ -6,6 +6,7 @@ from oncelog.core.errors import InvalidName
 from oncelog.core.names import (
     NamespaceName,
     TopicName,
+    check_partitions,
     check_producer_name,
     parse_namespace,
     parse_topic,
@@ -110,3 +111,11 @@ def test_an_illegal_producer_name_is_refused(name: str) -> None:
         check_producer_name(name)
     assert caught.value.details["field"] == "producer_name"
     assert caught.value.message.isascii()
+
+
+def test_a_topic_whose_partitions_have_too_long_names_is_refused() -> None:
+    check_partitions(parse_topic("x" * 243), 10)
+    check_partitions(parse_topic("x" * 241), 1_000)
+    with pytest.raises(InvalidName, match="topic has 243 characters: with 11 partitions at most 242 are allowed") as no:
+        check_partitions(parse_topic("x" * 243), 11)
+    assert (no.value.details["field"], no.value.details["limit"]) == ("topic", 242)

@@ -9,12 +9,12 @@ import time
 from collections import Counter
 from multiprocessing import get_context
 
-from tests.simulation.both_ways import compare
-from tests.simulation.new_seeds import Fresh, first_of, open_finding
 from tests.simulation.planted.mutants import MUTANTS
 from tests.simulation.run import Run, outcome_of, run
+from tests.simulation.seeds.both_ways import compare
+from tests.simulation.seeds.new_seeds import Fresh, first_of, open_finding
+from tests.simulation.seeds.shrinking import shrunk_report
 from tests.simulation.shapes import KIND_SEEDS, KINDS
-from tests.simulation.shrinking import shrunk_report
 
 
 def replay(seed: int, *, steps: bool) -> int:

@@ -15,6 +15,7 @@ from oncelog.core.records.records import ABSENT_VERSION
 from oncelog.core.sdk.producer.session import ProducerSession
 from oncelog.core.topic.topic import Topic
 from oncelog.metadata_store.records.counter_store import new_counters
+from tests.core.node.stored_records import Index
 from tests.oracles.history import History
 from tests.oracles.leases import LeaseHistory
 from tests.simulation.clients.ack_workload import AckWorkload, ChangingTopic
@@ -27,16 +28,15 @@ from tests.simulation.clients.reader_client import ReaderClient, ReaderParts
 from tests.simulation.clients.workload import make_inputs
 from tests.simulation.consumers.consumption import EPOCH_MS, ConsumerShape, TopicConsumption
 from tests.simulation.doors.doors import Doors
-from tests.simulation.eras import Eras
 from tests.simulation.faults.deletions import name_note
 from tests.simulation.network import Network
-from tests.simulation.servers.disk import Index
-from tests.simulation.servers.metadata_server import MetadataParts, MetadataServer, StaleRoutes
-from tests.simulation.servers.owner_server import OwnerParts, OwnerServer
-from tests.simulation.servers.repair_server import Repairer, queue_settings
-from tests.simulation.servers.storage_server import NodeParts, StorageServer
-from tests.simulation.servers.store import Store
-from tests.simulation.servers.topic_shell import TopicShell
+from tests.simulation.servers.metadata.eras import Eras
+from tests.simulation.servers.metadata.metadata_server import MetadataParts, MetadataServer, StaleRoutes
+from tests.simulation.servers.metadata.repair_server import Repairer, queue_settings
+from tests.simulation.servers.nodes.storage_server import NodeParts, StorageServer
+from tests.simulation.servers.owners.owner_server import OwnerParts, OwnerServer
+from tests.simulation.servers.owners.topic_shell import TopicShell
+from tests.simulation.servers.store.store import Store
 from tests.simulation.shapes import ACK_SEEDS, EPOCH_SEEDS, Shape
 from tests.simulation.watches.watching import Watch
 from tests.simulation.world import Process, World

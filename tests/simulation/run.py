@@ -19,9 +19,9 @@ from tests.oracles.reads import check_reads
 from tests.simulation.cluster import Cluster, Rules
 from tests.simulation.faults.faults import Faults
 from tests.simulation.faults.storage_faults import all_whole, not_whole
-from tests.simulation.servers.decoding import decode_ledger
-from tests.simulation.servers.repair_server import listed_ledgers_of
-from tests.simulation.servers.topic_shell import TopicShell
+from tests.simulation.servers.owners.topic_shell import TopicShell
+from tests.simulation.servers.store.decoding import decode_ledger
+from tests.simulation.servers.store.ledger_lists import listed_ledgers_of
 from tests.simulation.shapes import HEALED_TICKS, Shape, draw_shape
 from tests.simulation.watches.new_era import check_given_up
 from tests.simulation.watches.unlisted_watch import check_left

@@ -14,10 +14,10 @@ import pytest
 from oncelog.core.ids import EntryId, Incarnation
 from oncelog.core.ledger.metadata import LedgerState, encode_ledger
 from tests.simulation import run
-from tests.simulation.directed import Directed, steady
 from tests.simulation.faults.faults import KINDS
-from tests.simulation.servers.decoding import decode_ledger
-from tests.simulation.servers.storage_server import Reply
+from tests.simulation.histories.directed import Directed, steady
+from tests.simulation.servers.nodes.storage_server import Reply
+from tests.simulation.servers.store.decoding import decode_ledger
 from tests.simulation.shapes import FAULTY_TICKS, Shape, restless_shape
 from tests.simulation.sweep import outcome_of
 

@@ -2,8 +2,8 @@
 
 import pytest
 
+from tests.simulation.seeds.shrinking import shrunk_report
 from tests.simulation.shapes import ACK_SEEDS, CONSUMER_SEEDS, DOOR_SEEDS, EFFECT_SEEDS, LEASE_SEEDS, RESTORE_SEEDS
-from tests.simulation.shrinking import shrunk_report
 from tests.simulation.sweep import CHUNK, outcome_of, swept
 
 RUNS = swept(0, ACK_SEEDS)

@@ -21,7 +21,7 @@ from tests.suite.forked_part import forks_of_parts
 from tests.suite.parts import PARTS, PROOFS, ROOT, Part, as_part
 from tests.suite.proof import Proof
 from tests.suite.queue import Places, keep_seconds, longest_first, next_part, read_seconds
-from tests.suite.running import Running, clock, kept_files
+from tests.suite.running import Running, check_free_disk, clock, kept_files
 from tests.tidy.changed.selection import changed_files, changed_tests, reason_for_all
 
 EVERY_S = 15.0
@@ -147,6 +147,7 @@ def main() -> int:
         parts = chosen_parts(given.names)
     keep_compiled()  # pytest and its plugins are imported before tests/conftest.py
     if not all(part.computes for part in parts):  # those that compute start one ZooKeeper in all
+        check_free_disk()
         use_class_archive(KEPT)
     with forks_of_parts() as forks:
         return 1 if run_all(parts, seconds=SECONDS, running=partial(Running, forks=forks)) else 0

@@ -19,7 +19,7 @@ from oncelog.testing.local_cluster import without_settings
 from tests.cluster.forked_program import begun_for_the_run, spawned
 
 MODULE = "tests.suite.forked_part"
-#: Of the plugins of pytest, which are imported before pytest is told to rewrite what they assert.
+#: Of the plugins of pytest, which are imported before pytest rewrites what they assert.
 _IMPORTED_BEFORE = ["-W", "ignore:Module already imported so cannot be rewritten:pytest.PytestAssertRewriteWarning"]
 
 

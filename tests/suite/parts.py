@@ -94,16 +94,11 @@ def _shared(name: str, paths: tuple[str, ...], count: int, seconds: float, compu
 
 #: They keep the outcomes of the same runs, so they belong into one process.
 _SWEEP = tuple(f"simulation/test_{name}.py" for name in ("coverage", "runs", "seeds"))
-_RUNS = tuple(
-    f"simulation/test_{name}.py"
-    for name in (
-        *("ack_model", "hazards", "lost_disks", "mutants", "new_seeds", "repetition", "replaced_disk", "shrinking"),
-    )
-)
+_RUNS = ("simulation/test_mutants.py", "simulation/histories", "simulation/seeds", "simulation/watches")
 
 
 def _new_seeds(count: int, each: str, *more: str) -> tuple[str, ...]:
-    """Runs of the simulation that nobody chose, so many of each kind. each: when there are others."""
+    """Runs of the simulation with new seeds, so many of each kind. each: when there are others."""
     return (sys.executable, "-m", "tests.simulation", "--seeds", str(count), "--new-each", each, *more)
 
 

@@ -144,7 +144,7 @@ DOOR_HAZARDS = {
     "limit-below-a-waiting-message": Hazard(
         "P30. A C++ client keeps the largest size of a message for its whole process. A door tells it a smaller size "
         "than it assumed, and a message that waits is failed without being sent.",
-        "No client is told less than 5 MiB, without what the log adds.",
+        "No client gets a limit below 5 MiB, without what the log adds.",
     ),
     "entry-above-the-permits": Hazard(
         "P31. An entry has more messages than the client has permits, because its queue is small. It is never sent.",

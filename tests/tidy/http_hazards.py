@@ -5,7 +5,7 @@ from tests.tidy.hazard import Hazard
 HTTP_HAZARDS = {
     "foreign-delivery-id": Hazard(
         "A client of HTTP consume acknowledges an id that its session has not given out, or whose time is over. A "
-        "message that nobody has processed never comes.",
+        "message that no consumer has processed never comes.",
         "A session acknowledges outstanding deliveries only; an id names index, seek epoch and generation.",
     ),
     "abandoned-http-session": Hazard(

@@ -12,13 +12,13 @@ KAFKA_HAZARDS = {
         "K22. A member asks for its offset while the owner of the partition is away, or from an owner that was paused "
         "and is replaced. It is told that there is none, or an old one: it begins at the end, or with everything.",
         "Only an owner that has proved itself says which offset there is, or that there is none. Otherwise the client "
-        "is told to ask again.",
+        "gets an error after which it asks again.",
     ),
     "former-member-commits": Hazard(
         "K23. A member is replaced, and its last commit is under way. It arrives after the next member has asked for "
         "the offset, and moves it back, or on.",
         "An owner takes a commit of the newest generation of the subscription or a higher one. The generation is "
-        "raised at each partition before the next member is told that it has it.",
+        "raised at each partition before the next member gets it.",
     ),
     "commit-below-a-trim": Hazard(
         "K25. A group commits a lower offset while a trim is in flight, or just before it. The messages are deleted, "
@@ -91,8 +91,8 @@ KAFKA_HAZARDS = {
     "renumbered-while-undecided": Hazard(
         "K3. The answer of a batch is lost. A batch of another partition gets a final refusal, so the client raises "
         "its epoch and renumbers what has no answer. The first batch is stored twice.",
-        "A final refusal waits until nothing else of the producer id is undecided, or is told as unknown. A gap is not "
-        "final for 10 s.",
+        "A final refusal waits until all else of the producer id is decided, or was answered as not known. A gap is "
+        "not final for 10 s.",
     ),
     "refused-batch-uses-a-number": Hazard(
         "K8. A batch is refused because it is too large. The client splits it, and sends the halves under its numbers. "
@@ -121,8 +121,8 @@ KAFKA_HAZARDS = {
         "answers, if the last proof is older than 2 s. Partitions refuse commits of former generations.",
     ),
     "fetch-without-an-answer": Hazard(
-        "K27. A fetch waits for bytes that do not come, or has the id of a session that nobody knows. The consumer "
-        "hangs.",
+        "K27. A fetch waits for bytes that do not come, or has the id of a session that the broker does not know. The "
+        "consumer hangs.",
         "It is answered when its time is over. There are no sessions: an id of one is refused, and clients go on "
         "without.",
     ),
@@ -156,7 +156,8 @@ KAFKA_HAZARDS = {
         "that it has not read, until the disk is full. Or a group is deleted that a client has just begun to use, or a "
         "subscription of the SDK that has the name of one.",
         "A group without members and commits for seven days loses its offsets. The coordinator looks at its clock at "
-        "each step of the deletion, and owners keep an offset that no group has committed, or one has lately.",
+        "each step of the deletion, and owners keep an offset that no group has committed, or one has lately. An "
+        "offset of a client that never joined has an age of its own, and stays if anything but a commit has moved it.",
     ),
     "coordinator-is-lost": Hazard(
         "K24. The coordinator of a group ends while its members wait for an answer, or stands still, wakes and answers "

@@ -20,7 +20,7 @@ from tests.suite.forked_part import forks_of_parts
 from tests.suite.parts import PARTS, PROOFS, Part
 from tests.suite.proof import Proof
 from tests.suite.queue import Measured, Places, keep_seconds, longest_first, next_part, read_seconds
-from tests.suite.running import Running
+from tests.suite.running import FREE_BYTES, Running, check_free_disk
 from tests.suite.steady import load
 from tests.tidy.guarantees import marked_tests
 from tests.tidy.source import ROOT
@@ -38,6 +38,13 @@ PLACES = Places(computing=1, total=3)
 
 def part(name: str, *words: str, computes: bool = False, seconds: float = 1.0) -> Part:
     return Part(name, (name,), seconds, computes, words=words)
+
+
+def test_a_full_disk_is_an_error_at_the_start() -> None:
+    """On it clusters refuse messages, and tests fail after minutes with other words."""
+    with pytest.raises(SystemExit, match=r"3\.9 GiB free, and the tests need 4: .* in TMPDIR"):
+        check_free_disk(FREE_BYTES - FREE_BYTES // 40)
+    check_free_disk(FREE_BYTES)
 
 
 def test_failures_are_shown_when_a_part_ends(capfd: pytest.CaptureFixture[str], tmp_path: Path) -> None:

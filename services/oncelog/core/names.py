@@ -109,6 +109,20 @@ def check_part(text: str, *, field: str) -> str:
     return text
 
 
+def is_of_doors(local: str) -> bool:
+    """Whether a topic with this last element belongs to doors: clients neither see nor use it."""
+    return local.startswith(DOORS_PREFIX)
+
+
+def check_partitions(topic: TopicName, count: int) -> None:
+    """Whether the names of so many partitions are legal: else those could never be used. Raises InvalidName."""
+    last = TopicName(topic.tenant, topic.namespace, topic.local, count - 1).local_full
+    if (more := len(last) - PART_CHARACTERS_MAX) > 0:
+        longest = len(topic.local) - more
+        message = f"topic has {len(topic.local)} characters: with {count} partitions at most {longest} are allowed"
+        raise InvalidName(message, field="topic", limit=longest)
+
+
 #: Of the producers that store dead letters: the topic id and the number of their subscription follow.
 DEAD_LETTERS = "dead-letters/"
 #: Of a dead-letter topic that no consumer names.
@@ -121,8 +135,10 @@ REDRIVE = "redrive/"
 EFFECTS, RELAY, MIRROR = "effects/", "relay/", "mirror/"
 #: Of the producers that a gateway opens for clients of Kafka.
 KAFKA = "kafka/"
+#: Of the topics that doors keep in a namespace for themselves, as those with the schemas of Pulsar's clients.
+DOORS_PREFIX = "__oncelog_"
 #: The topic of each namespace whose owner coordinates the groups of such clients.
-KAFKA_GROUPS = "__oncelog_kafka_groups"
+KAFKA_GROUPS = f"{DOORS_PREFIX}kafka_groups"
 #: How the names of producers begin that the services open for themselves (hazard foreign-producer-name).
 SERVICE_PREFIXES = (DEAD_LETTERS, REDRIVE, KAFKA)
 #: Of the producers that Oncelog's own programs open with the rights of the role that runs them.

@@ -37,17 +37,6 @@ from oncelog.metadata_store.session import paths
 from oncelog.metadata_store.session.store_session import SessionState, StoreSession
 from oncelog.metadata_store.session.zookeeper import SESSION_TIMEOUT_MS
 from oncelog.rpc.channels import Channels
-from oncelog.rpc.codecs import (
-    consumer_codec,
-    deduplication_codec,
-    finding_codec,
-    group_codec,
-    owner_codec,
-    producer_codec,
-    reader_codec,
-    subscription_codec,
-)
-from oncelog.rpc.codecs.events_codec import serve_events
 from oncelog.rpc.server import Server
 from oncelog.runtime.health import Health
 from oncelog.runtime.logs import announce_serving
@@ -56,13 +45,11 @@ from oncelog.runtime.security import OPEN, Security
 from oncelog.runtime.settings import TopicOwnerSettings
 from oncelog.runtime.telemetry import Telemetry
 from oncelog.storage_client.client import StorageClient
+from oncelog.topic_owner.calls import serve_calls
 from oncelog.topic_owner.cluster_stability import until_stable
 from oncelog.topic_owner.metadata_streams import MetadataStreams
 from oncelog.topic_owner.metrics_export import observe, observe_offers, observe_reads
-from oncelog.topic_owner.observe.lag_listing import LagListing
 from oncelog.topic_owner.observe.rates import OwnerRates
-from oncelog.topic_owner.observe.topic_listing import TopicListing
-from oncelog.topic_owner.observe.topic_samples import TopicSamples
 from oncelog.topic_owner.shell.effect_executor import OwnerParts
 from oncelog.topic_owner.shell.entry_cache import CacheBudget
 from oncelog.topic_owner.shell.id_source import PREFETCH_BELOW, IdSource
@@ -73,20 +60,9 @@ from oncelog.topic_owner.shell.store_clock import StoreClock
 from oncelog.topic_owner.shell.topic_registry import Finished, TopicRegistry
 from oncelog.topic_owner.shell.topic_runner import TopicRunner
 from oncelog.topic_owner.storage_view import StorageView
-from oncelog.topic_owner.streams.admin_service import AdminService
-from oncelog.topic_owner.streams.chunk_service import ChunkService
-from oncelog.topic_owner.streams.consume_service import ConsumeService
-from oncelog.topic_owner.streams.deduplication_service import DeduplicationService
-from oncelog.topic_owner.streams.finding_service import FindingService
-from oncelog.topic_owner.streams.group_offset_service import GroupOffsetService
-from oncelog.topic_owner.streams.group_service import GroupService
-from oncelog.topic_owner.streams.inspection_service import InspectionService
-from oncelog.topic_owner.streams.lease_service import LeaseService
-from oncelog.topic_owner.streams.producer_service import ProducerService
 from oncelog.topic_owner.streams.publish_service import PublishService
 from oncelog.topic_owner.streams.read_service import OFFER_AFTER_BYTES, ReadService
 from oncelog.topic_owner.streams.stream_rooms import StreamRooms
-from oncelog.topic_owner.streams.subscription_service import SubscriptionService
 
 logger = logging.getLogger(__name__)
 
@@ -340,49 +316,13 @@ class Owner:
             unanswered_bytes_max=UNANSWERED_BYTES_MAX,
             level=lambda: self._level,
         )
-        admin = AdminService(self.topics, self.incarnation, self.rates)
-        server.client_stream(owner_codec.PUBLISH, publish.publish)
         offer_after = OFFER_AFTER_BYTES if self.settings.storage_reads else None
         reads = ReadService(self.topics, self._rooms, offer_after_bytes=offer_after)
         observe_offers(self.metrics.telemetry, reads.offers)
-        server.client_stream(reader_codec.READ, reads.read)
-        server.client_stream(
-            consumer_codec.CONSUME, ConsumeService(self.topics, self._rooms, lambda: self._level).consume
-        )
-        server.client_unary(reader_codec.FIND_INDEX, admin.find_index)
-        server.client_unary(owner_codec.LAST_MESSAGE, admin.last_message)
-        server.client_unary(owner_codec.LEASE_PRODUCER_ID, LeaseService(self.topics, publish.calls).lease)
-        server.client_unary(owner_codec.READ_CHUNK, ChunkService(self.topics).read)
-        server.client_unary(owner_codec.PRODUCER_NAMES, admin.producer_names)
-        GroupOffsetService(self.topics, lambda: self._level).serve(server)
-        server.client_unary(group_codec.ASK_GROUP, GroupService(self.topics).ask)
-        subscriptions = SubscriptionService(self.topics)
-        server.unary(subscription_codec.DESCRIBE_SUBSCRIPTIONS, subscriptions.describe)
-        server.unary(subscription_codec.CHANGE_SUBSCRIPTION, subscriptions.change)
-        server.unary(subscription_codec.PEEK_MESSAGE, subscriptions.peek)
-        InspectionService(self.topics).serve(server)
-        deduplication = DeduplicationService(self.topics)
-        server.unary(deduplication_codec.DESCRIBE_DEDUPLICATION, deduplication.describe)
-        server.unary(deduplication_codec.TAKE_SNAPSHOT, deduplication.take_snapshot)
-        server.unary(deduplication_codec.VERIFY_FOLD, deduplication.verify)
-        producers = ProducerService(self.topics)
-        server.unary(producer_codec.LIST_PRODUCERS, producers.list)
-        server.unary(producer_codec.DESCRIBE_PRODUCER, producers.describe)
-        server.unary(producer_codec.REMOVE_PRODUCER, producers.remove)
-        finding = FindingService(self.topics)
-        server.unary(finding_codec.FIND_MESSAGE, finding.find)
-        server.unary(finding_codec.READ_STORED_MESSAGES, finding.read)
-        server.unary(owner_codec.TOPIC_STATES, admin.states)
-        server.unary(owner_codec.LIST_TOPICS, TopicListing(self.topics, self.rates).answer)
-        server.unary(owner_codec.LIST_LAGS, LagListing(self.topics, self.rates).answer)
-        server.unary(owner_codec.SAMPLE_TOPICS, TopicSamples(self.topics, self.rates).answer)
-        server.unary(owner_codec.RATES, self.rates.answer)
-        server.unary(owner_codec.ASSIGN, admin.assign)
-        server.unary(owner_codec.UNLOAD, admin.unload)
-        server.unary(owner_codec.TRUNCATE, admin.truncate)
-        server.unary(owner_codec.TRIM, admin.trim)
-        server.unary(owner_codec.CACHED_ENTRIES, admin.cached_entries)
-        serve_events(server, self.metrics.events)
+        serve_calls(
+            server, self.topics, self.incarnation, publish, reads, self._rooms, self.rates, self.metrics.events,
+            level=lambda: self._level,
+        )  # fmt: skip
 
     def _report_serving(self, address: str, health: str) -> None:
         announce_serving(logger, {"address": address, "health": health, "incarnation": self.incarnation})

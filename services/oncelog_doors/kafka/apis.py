@@ -1,8 +1,8 @@
 """The requests of Kafka's protocol that a door knows, and their versions.
 
-No version above these is told, so clients use no topic ids and no fetch sessions by them. The lowest version of Produce
-is told for clients that ask whether a broker compresses (librdkafka), and refused below 3: batches of earlier formats
-are not stored.
+No version above these is offered, so clients use no topic ids and no fetch sessions by them. The lowest version of
+Produce is offered for clients that ask whether a broker compresses (librdkafka). Below version 3 a request is refused:
+batches of earlier formats are not stored.
 """
 
 from typing import NamedTuple

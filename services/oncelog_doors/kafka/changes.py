@@ -7,8 +7,8 @@ from typing import TypeVar
 
 from oncelog.core.errors import OncelogError
 from oncelog.core.names import NamespaceName, TopicName
+from oncelog_doors.core.kafka.administration_codes import Refused, refused_for
 from oncelog_doors.core.kafka.error_codes import ErrorCode
-from oncelog_doors.core.kafka.refusals import Refused, refused_for
 from oncelog_doors.core.kafka.topic_names import topic_of
 from oncelog_doors.kafka.codec import Body
 

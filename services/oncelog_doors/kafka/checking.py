@@ -1,5 +1,5 @@
-"""Checks the batches of one connection. A large one is checked in another thread, and what comes meanwhile together
-behind it: so it goes to the owner together, for which a frame of each batch costs more than the batch."""
+"""Checks the batches of one connection. One that takes long is checked in another thread, and what comes meanwhile
+together behind it: so it goes to the owner together, for which a frame of each batch costs more than the batch."""
 
 import asyncio
 from collections import deque
@@ -8,10 +8,11 @@ from typing import NamedTuple
 
 from crc32c import crc32c
 
+from oncelog.core.formats.batch import LONG_CHECK_BYTES
+from oncelog.core.formats.kafka import kafka_takes_long
 from oncelog.runtime.tasks import BackgroundTasks
 from oncelog_doors.connections.received import Buffer
 from oncelog_doors.core.kafka.batch_checks import BatchRefusal, CheckedBatch, checked
-from oncelog_doors.kafka.partition_reads import MADE_HERE_BYTES_MAX
 
 #: About a frame to the owner. The first one may be larger.
 CHECKED_TOGETHER_BYTES_MAX = 1024 * 1024
@@ -32,10 +33,16 @@ class Checking:
         self._tasks = tasks
         self._waiting: deque[_Waiting] = deque()
         self._runs = False
+        #: checked on the event loop since other clients had a turn
+        self._here_bytes = 0
 
     async def checked(self, records: Buffer | None, bytes_max: int) -> Found:
         """records: of one partition of a Produce. bytes_max: the log's limit of a batch."""
-        if not self._runs and len(records or b"") <= MADE_HERE_BYTES_MAX:
+        if not self._runs and not kafka_takes_long(records or b""):
+            self._here_bytes += len(records or b"")
+            if self._here_bytes > LONG_CHECK_BYTES:  # a request may have a batch for each of many partitions
+                self._here_bytes = 0
+                await asyncio.sleep(0)
             return checked(records, bytes_max, crc32c)
         waiting = _Waiting(records, bytes_max, asyncio.get_running_loop().create_future())
         self._waiting.append(waiting)

@@ -6,9 +6,9 @@ from enum import IntEnum
 from functools import partial
 from typing import Any
 
+from oncelog_doors.core.kafka.administration_codes import Refused
 from oncelog_doors.core.kafka.error_codes import ErrorCode
 from oncelog_doors.core.kafka.operations import may_describe_broker
-from oncelog_doors.core.kafka.refusals import Refused
 from oncelog_doors.core.kafka.topic_configs import (
     AppliedConfigs,
     Config,

@@ -27,6 +27,7 @@ from oncelog_doors.connections.ports import ProvedCaller
 from oncelog_doors.connections.received import Buffer
 from oncelog_doors.core.kafka.error_codes import ErrorCode
 from oncelog_doors.core.kafka.sasl import MECHANISMS, credentials_of
+from oncelog_doors.core.shared.renewed_tokens import refusal_of_token
 from oncelog_doors.kafka.administration import ADMINISTRATION
 from oncelog_doors.kafka.administration_ports import AdministrationPort
 from oncelog_doors.kafka.asking import Address
@@ -86,7 +87,7 @@ class Connection(ClientConnection):
         self.producers = home.producers
         self._producing = Producing(self)
         self._groups = Groups(self, home.expiry.watch)
-        self._offsets = Offsets(self)
+        self._offsets = Offsets(self, home.expiry.watch)
         #: of the handshake, until the token has come
         self._mechanism: str | None = None
         self._cancel_token_end: Callable[[], None] | None = None
@@ -265,12 +266,12 @@ class Connection(ClientConnection):
 
     def _prove(self, proved: ProvedCaller) -> None:
         """The client is who the token says. Raises Unauthenticated."""
-        if self._is_authenticated and proved.caller != self.caller:
-            raise Unauthenticated(
-                f"the new token is of role {proved.caller.role}, and the connection of role {self.caller.role}"
-            )
-        if not self._is_authenticated and (full := self.authenticated(proved.caller.role)) is not None:
-            raise Unauthenticated(full)
+        if self._is_authenticated:
+            refusal = refusal_of_token(proved.caller, self.caller)
+        else:
+            refusal = self.authenticated(proved.caller.role)
+        if refusal is not None:
+            raise Unauthenticated(refusal)
         self.caller = proved.caller
         if self._cancel_token_end is not None:
             self._cancel_token_end()

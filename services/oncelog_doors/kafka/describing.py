@@ -7,10 +7,9 @@ from functools import partial
 from oncelog.core.errors import TopicNotFound
 from oncelog.core.formats.epoched_ids import epoch_of, number_of
 from oncelog.core.ids import NO_SEQUENCE
-from oncelog.core.names import KAFKA, NamespaceName, TopicName
-from oncelog_doors.core.kafka.refusals import Refused
+from oncelog.core.names import KAFKA, NamespaceName, TopicName, is_of_doors
+from oncelog_doors.core.kafka.administration_codes import Refused
 from oncelog_doors.core.kafka.topic_names import partition_of, topic_of
-from oncelog_doors.core.shared.named_topics import is_own
 from oncelog_doors.kafka.administration_ports import KnownProducer
 from oncelog_doors.kafka.asking import Asking
 from oncelog_doors.kafka.changes import Changes, accepted, each_topic, first_of_each, outcome_of
@@ -39,7 +38,7 @@ async def _all_sizes(around: Asking) -> list[Body]:
     )
     found = []
     for each in topics:
-        if not is_own(each.local):
+        if not is_of_doors(each.local):
             topic = TopicName(namespace.tenant, namespace.namespace, each.local)
             found.append(_measured(each.local, topic, range(max(1, each.partitions)), each.partitions, sizes))
     return found

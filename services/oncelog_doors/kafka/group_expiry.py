@@ -4,6 +4,9 @@ Every console makes a group, and a group holds the messages that it has not read
 time to time how long their groups have been empty, and deletes those that are due as DeleteGroups does, with its own
 rights. Each step says how long the group must have been empty, so a group that is used again meanwhile stays, and
 owners keep an offset with a young commit. Several doors may do it at once: the coordinator forgets a group once.
+
+Clients that commit without ever joining a group are not known to a coordinator. As in Kafka, each of their offsets has
+an age of its own, which its owner knows; one that a member of the group has had since is of the group.
 """
 
 import logging
@@ -47,7 +50,7 @@ class GroupExpiry:
         self._arm()
 
     def watch(self, namespace: NamespaceName) -> None:
-        """A client of the door has joined a group there."""
+        """A client of the door uses a group there."""
         self._namespaces.add(namespace)
 
     @property
@@ -72,12 +75,13 @@ class GroupExpiry:
 
     async def _look(self) -> None:
         for namespace in sorted(self._namespaces):
-            try:
-                await self._delete_due(namespace)
-            except TopicNotFound:
-                pass  # no client has ever joined a group there, or the namespace is gone
-            except OncelogError as error:
-                _LOG.warning("could not list the groups of %s, will retry: %s", namespace, error)
+            for due in (self._delete_due, self._delete_unused):
+                try:
+                    await due(namespace)
+                except TopicNotFound:
+                    pass  # no client has ever joined a group there, or the namespace is gone
+                except OncelogError as error:
+                    _LOG.warning("could not list the groups of %s, will retry: %s", namespace, error)
         self._arm()
 
     async def _delete_due(self, namespace: NamespaceName) -> None:
@@ -96,3 +100,12 @@ class GroupExpiry:
             outcome = "deleted" if code is GroupError.NONE else f"kept ({code.name.lower()})"
             days = each.empty_for_ms / 86_400_000
             _LOG.info("group %s of %s is %s: it was empty for %.1f days", each.group, namespace, outcome, days)
+
+    async def _delete_unused(self, namespace: NamespaceName) -> None:
+        """Raises OncelogError if the offsets cannot be listed."""
+        deleted = await self._cluster.groups.delete_unused_offsets(
+            namespace, _DOOR, unused_for_ms=self._retention_ms, timeout_ms=ASK_MS
+        )
+        for group, count in deleted.items():
+            text = "%d offsets of clients without a group, named %s in %s, are deleted: they were not used any more"
+            _LOG.info(text, count, group, namespace)

@@ -14,11 +14,11 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from oncelog.client.group_offsets import GroupOffset, GroupResult, NewOffset
-from oncelog.core.errors import ConsumerFenced, OncelogError, TopicNotFound
+from oncelog.core.errors import ConsumerFenced, InvalidArgument, OncelogError, TopicNotFound
 from oncelog.core.groups.answers import CommitAnswer, DescribeAnswer, GroupError, GroupState
 from oncelog.core.groups.events import CommitChecked, DescribeRequested
 from oncelog.core.ids import Generation
-from oncelog.core.names import TopicName, check_part
+from oncelog.core.names import NamespaceName, TopicName, check_part, is_of_doors
 from oncelog_doors.core.kafka.assignments import CONSUMER
 from oncelog_doors.core.kafka.error_codes import ErrorCode
 from oncelog_doors.core.kafka.offset_codes import (
@@ -31,7 +31,6 @@ from oncelog_doors.core.kafka.offset_codes import (
 )
 from oncelog_doors.core.kafka.subscribed_topics import topics_in
 from oncelog_doors.core.kafka.topic_names import partition_of, topic_of
-from oncelog_doors.core.shared.named_topics import is_own
 from oncelog_doors.kafka.asking import LOOKUPS_AT_ONCE, Asking
 from oncelog_doors.kafka.codec import Body
 from oncelog_doors.kafka.frames import Request
@@ -44,6 +43,8 @@ OFFSET_REQUESTS = frozenset(("OffsetCommit", "OffsetFetch", "OffsetDelete"))
 _ALL_MS = 25_000
 #: The field of OffsetCommit with the generation of the member.
 _GENERATION = "generation_id_or_member_epoch"
+#: Topics of one connection whose number of partitions is kept.
+_COUNTS_MAX = 1_000
 #: From this version on an answer to OffsetFetch has a code of its own.
 _WITH_CODE = 2
 
@@ -56,10 +57,13 @@ class _Partition(NamedTuple):
 
 
 class Offsets:
-    """Of one connection."""
+    """Of one connection. used: called with the namespaces of topics that a client without a group has an offset of."""
 
-    def __init__(self, around: Asking) -> None:
+    def __init__(self, around: Asking, used: Callable[[NamespaceName], None]) -> None:
         self._around = around
+        self._used = used
+        #: {topic of a commit: its number of partitions, which only a deletion lowers}
+        self._counts: dict[TopicName, int] = {}
         self._turn = asyncio.Lock()
         self._requests: Mapping[str, Callable[[Request, Body], Awaitable[Body]]] = {
             "OffsetCommit": self._commit,
@@ -96,8 +100,17 @@ class Offsets:
         if checked.error is not GroupError.NONE:
             _LOG.info("a commit to group %.100s is answered %s: %s", body["group_id"], checked.error, checked.reason)
             return dict.fromkeys(asked, ErrorCode(checked.error))
-        logs, results = await self._logs(asked)
+        logs, results = await self._logs(asked, known=True)
+        if body[_GENERATION] < 0:
+            for namespace in {log.namespace_name for log in logs.values()}:
+                self._used(namespace)
         results |= await self._written(body["group_id"], logs, asked, checked.generation)
+        missing = [each for each in logs if isinstance(results[each], TopicNotFound | InvalidArgument)]
+        if missing:  # the topic may have been deleted and created in another form since it was looked up
+            found, refused = await self._logs(missing)
+            other = {each: log for each, log in found.items() if log != logs[each]}
+            logs |= other
+            results |= refused | await self._written(body["group_id"], other, asked, checked.generation)
         fenced = {each: newest_of(error) for each, error in results.items() if isinstance(error, ConsumerFenced)}
         if fenced and body[_GENERATION] < 0:
             # The subscription has had consumers of the SDK, which have raised its generation above the group's.
@@ -166,7 +179,7 @@ class Offsets:
         around = self._around
         logs = {}
         for named in await around.cluster.topics_of(around.namespace, around.caller):
-            if not is_own(named.local):
+            if not is_of_doors(named.local):
                 topic = topic_of(named.name, around.namespace)
                 for index in range(max(1, named.partitions)):
                     logs[_Partition(named.local, index)] = partition_of(topic, index, named.partitions)
@@ -232,9 +245,10 @@ class Offsets:
     # --- partitions ---------------------------------------------------------------------------------------------------
 
     async def _logs(
-        self, asked: Iterable[_Partition]
+        self, asked: Iterable[_Partition], *, known: bool = False
     ) -> tuple[dict[_Partition, TopicName], dict[_Partition, GroupResult]]:
-        """(The logs of the partitions, why the others have none)."""
+        """(The logs of the partitions, why the others have none). known: by an earlier look-up, if there was one. That
+        is for questions to which an owner answers that a log is missing, and not that it has no offset."""
         around, places = self._around, asyncio.Semaphore(LOOKUPS_AT_ONCE)
         logs, refused = dict[_Partition, TopicName](), dict[_Partition, GroupResult]()
         indexes: dict[str, list[int]] = {}
@@ -245,7 +259,10 @@ class Offsets:
             async with places:
                 try:
                     topic = topic_of(name, around.namespace)
-                    count = await around.cluster.partitions(topic, around.caller, may_create=False)
+                    count = self._counts.get(topic) if known else None
+                    if count is None or max(indexes[name]) >= max(1, count):
+                        count = await around.cluster.partitions(topic, around.caller, may_create=False)
+                        self._keep(topic, count)
                 except OncelogError as error:
                     refused.update(dict.fromkeys((_Partition(name, index) for index in indexes[name]), error))
                     return
@@ -257,6 +274,11 @@ class Offsets:
 
         await asyncio.gather(*map(of_topic, indexes))
         return logs, refused
+
+    def _keep(self, topic: TopicName, count: int) -> None:
+        if len(self._counts) >= _COUNTS_MAX:
+            self._counts.clear()
+        self._counts[topic] = count
 
     # --- codes --------------------------------------------------------------------------------------------------------
 

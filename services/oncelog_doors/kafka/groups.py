@@ -41,6 +41,7 @@ from oncelog.core.groups.events import (
     Protocol,
     SyncRequested,
 )
+from oncelog.core.groups.join_fields import refuse_fields
 from oncelog.core.ids import Generation
 from oncelog.core.names import NamespaceName, TopicName
 from oncelog_doors.core.kafka.assignments import CONSUMER, partitions_in
@@ -121,6 +122,9 @@ class Groups:
             # Clients of earlier versions cannot come again with an id.
             member_id_required=request.version >= 4,
         )
+        if (refusal := refuse_fields(question)) is not None:
+            self._refused(request, body, *refusal)
+            return {"error_code": refusal.error, "member_id": body["member_id"]}
         wait_ms = max(rebalance_ms, body["session_timeout_ms"])
         answer: answers.JoinAnswer = await self._wait(question, wait_ms)
         self._refused(request, body, answer.error, answer.reason)

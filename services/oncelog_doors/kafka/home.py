@@ -1,4 +1,4 @@
-"""What all connections of Kafka's clients share: the cluster, the address that they are told, and what is counted."""
+"""What all connections of Kafka's clients share: the cluster, the address that they get, and what is counted."""
 
 from collections import Counter
 from typing import Any, Protocol

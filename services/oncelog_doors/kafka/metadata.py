@@ -8,10 +8,10 @@ import asyncio
 from collections.abc import Sequence
 
 from oncelog.core.errors import OncelogError, PermissionDenied
+from oncelog.core.names import is_of_doors
 from oncelog_doors.core.kafka.error_codes import ErrorCode, code_of
 from oncelog_doors.core.kafka.operations import cluster_operations, topic_operations
 from oncelog_doors.core.kafka.topic_names import topic_of
-from oncelog_doors.core.shared.named_topics import is_own
 from oncelog_doors.kafka.asking import LOOKUPS_AT_ONCE, Asking
 from oncelog_doors.kafka.codec import Body
 from oncelog_doors.kafka.small_answers import NODE_ID
@@ -55,7 +55,7 @@ async def _all(around: Asking) -> list[Body]:
         found = await around.cluster.topics_of(around.namespace, around.caller)
     except PermissionDenied:
         return []  # as Kafka: topics that a client may not use are left out
-    return [_topic(each.local, each.partitions) for each in found if not is_own(each.local)]
+    return [_topic(each.local, each.partitions) for each in found if not is_of_doors(each.local)]
 
 
 async def _some(around: Asking, names: Sequence[str], may_create: bool) -> list[Body]:

@@ -14,6 +14,7 @@ from collections.abc import Callable
 from typing import Any
 
 from oncelog.core.errors import OncelogError
+from oncelog.core.formats.batch import LONG_CHECK_BYTES
 from oncelog.core.ids import TopicId
 from oncelog.core.names import TopicName
 from oncelog.runtime.tasks import BackgroundTasks
@@ -22,8 +23,8 @@ from oncelog_doors.kafka.asking import Asking, log_of
 from oncelog_doors.kafka.ports import Bounds, ReadBatch, ReaderPort
 
 #: Above it a batch is made in another thread: it would delay all other clients.
-MADE_HERE_BYTES_MAX = 64 * 1024
-#: How old the end of the log may be that a client is told while it reads. Its lag is computed from it.
+MADE_HERE_BYTES_MAX = LONG_CHECK_BYTES
+#: How old the end of the log may be that a client gets while it reads. Its lag is computed from it.
 END_AGE_MS = 5_000
 
 

@@ -73,7 +73,7 @@ class ReaderPort(Protocol):
         """The next entry, for `prepare`; None when none is here."""
 
     def size_of(self, entry: Any) -> int:
-        """The bytes that `prepare` reads, and does more with than copying them."""
+        """The bytes that `prepare` reads, and does more with than copying them, or about as many as take it as long."""
 
     def prepare(self, entry: Any) -> ReadBatch:
         """What is sent of an entry. It computes only, and may run in another thread. Raises OncelogError for an entry
@@ -184,6 +184,13 @@ class GroupsPort(Protocol):
     ) -> bool:
         """Delete the offsets of the group in all topics, up to this generation. unused_for_ms: unless 0, not where no
         group has committed, or one has within this time. Returns whether there were any."""
+
+    async def delete_unused_offsets(
+        self, namespace: NamespaceName, caller: Caller, *, unused_for_ms: int, timeout_ms: int
+    ) -> Mapping[str, int]:
+        """Delete each offset that was committed so long ago by a client without a group, and that no member of the
+        group has had since. timeout_ms: of each question. Returns how many there were of each group; those that could
+        not be asked for are due the next time."""
 
 
 class ClusterPort(Protocol):

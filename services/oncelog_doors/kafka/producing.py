@@ -160,7 +160,7 @@ class Producing:
         return self._answer(answer, producer_id, due_ms)
 
     async def _answer(self, answer: asyncio.Future[Answer], producer_id: int | None, due_ms: int) -> Answer:
-        """What a client is told: before the deadline, or that nothing is known."""
+        """What a client is answered: before the deadline, or that nothing is known."""
         late: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
         def end() -> None:

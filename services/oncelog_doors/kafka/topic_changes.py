@@ -4,10 +4,10 @@ import asyncio
 
 from oncelog.core.errors import TopicNotFound
 from oncelog.core.names import TopicName
+from oncelog_doors.core.kafka.administration_codes import Refused
 from oncelog_doors.core.kafka.error_codes import ErrorCode
 from oncelog_doors.core.kafka.operations import may_create_topics
 from oncelog_doors.core.kafka.partition_counts import check_growth, count_of_new
-from oncelog_doors.core.kafka.refusals import Refused
 from oncelog_doors.core.kafka.topic_configs import AppliedConfigs, OwnConfigs, changed
 from oncelog_doors.core.kafka.topic_names import partition_of
 from oncelog_doors.kafka.asking import Asking

@@ -11,10 +11,9 @@ from oncelog.client.network.backoff import persist
 from oncelog.client.network.problems import error_of_problem
 from oncelog.client.rest_calls import topic_path
 from oncelog.core.errors import Conflict, Fatal, InvalidArgument, PreconditionFailed, ServiceUnavailable, TopicNotFound
-from oncelog.core.names import NamespaceName, TopicName
+from oncelog.core.names import NamespaceName, TopicName, check_partitions
 from oncelog.runtime.tokens import SCHEME
 from oncelog_doors.core.kafka.topic_configs import AppliedConfigs, OwnConfigs, Retention, Source
-from oncelog_doors.core.kafka.topic_names import check_length
 from oncelog_doors.kafka.administration_ports import ConfigChange, KnownProducer
 from oncelog_doors.rest.json_calls import JsonAnswer, JsonCalls
 from oncelog_doors.rest.ports import RestPort
@@ -56,7 +55,7 @@ class KafkaAdministration:
         return int((await self._ask("GET", f"{topic_path(topic)}/partitions")).value["partitions"])
 
     async def create(self, topic: TopicName, count: int) -> None:
-        check_length(topic, count)
+        check_partitions(topic, count)
         # Once: asked for again, it might find its own topic, or that of another client.
         await self._ask("PUT", f"{topic_path(topic)}/partitions", count)
 
@@ -86,7 +85,7 @@ class KafkaAdministration:
             raise TopicNotFound(message, topic=str(topic))
 
     async def grow(self, topic: TopicName, count: int, timeout_ms: int) -> None:
-        check_length(topic, count)
+        check_partitions(topic, count)
         await self._until(
             timeout_ms, f"the growth of {topic}", lambda _: self._ask("POST", f"{topic_path(topic)}/partitions", count)
         )

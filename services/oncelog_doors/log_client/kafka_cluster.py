@@ -15,12 +15,12 @@ from oncelog.core.access import Caller, Right
 from oncelog.core.errors import ChunkedMessage, CorruptEntry, InvalidBatch, OncelogError, TopicNotFound
 from oncelog.core.format_errors import MessageEncrypted
 from oncelog.core.ids import TopicId
-from oncelog.core.names import NamespaceName, TopicName
+from oncelog.core.names import DOORS_PREFIX, NamespaceName, TopicName
 from oncelog_doors.connections.ports import ProvedCaller
 from oncelog_doors.core.kafka.producer_ids import is_ours, producer_id_of
 from oncelog_doors.core.kafka.stored_entries import first_at, goes_out_as_it_came, records_of
 from oncelog_doors.core.shared.lookup_rights import require_creation
-from oncelog_doors.core.shared.named_topics import OWN_PREFIX, NamedTopic
+from oncelog_doors.core.shared.named_topics import NamedTopic
 from oncelog_doors.kafka.ports import NO_OFFSET, Bounds, FoundOffset, ProducerPort, ReadBatch, StoredPlace
 from oncelog_doors.log_client.forwarded_rest import ForwardedRest
 from oncelog_doors.log_client.kafka_administration import KafkaAdministration
@@ -44,7 +44,7 @@ _LOOKED_AT_MAX = 1_000
 #: Any right of a role shows it the topics of the namespace: its administrators look at them, too.
 _SEES = tuple(Right)
 #: A topic without messages, of the doors.
-_LEASES = f"{OWN_PREFIX}kafka_producers"
+_LEASES = f"{DOORS_PREFIX}kafka_producers"
 #: The shortest life of a lease.
 _LEASE_S = 10.0
 

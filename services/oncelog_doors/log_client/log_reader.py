@@ -14,6 +14,7 @@ from oncelog.client.gateways import (
     open_entry_reader,
 )
 from oncelog.core.errors import CorruptEntry, InvalidBatch, OncelogError
+from oncelog.core.formats.batch import read_cost
 from oncelog.core.ids import Position, TopicId
 from oncelog.runtime.tasks import BackgroundTasks
 from oncelog_doors.core.pulsar.chunked_deliveries import is_in_chunks
@@ -63,7 +64,8 @@ class LogReader:
         return LogChunks(raw, chunks_of(self._client, self._reader.topic, entry)) if is_in_chunks(raw) else None
 
     def size_of(self, entry: WholeEntry) -> int:
-        return len(entry.stored.body)
+        _, batch, body = entry.stored
+        return read_cost(batch, body)
 
     def prepare(self, entry: WholeEntry, bytes_max: int) -> Delivery:
         return prepared(entry, bytes_max, self.delivery_of)

@@ -83,7 +83,7 @@ class StoredContents:
 
     def compare_chunk(self, chunk: ChunkAgain, then: Compared) -> None:
         """Chunks of a message come in order. Of each it is known then that the log has the same bytes there: SAME_BATCH
-        with the place of the message, or OTHER_BATCHES if its entry holds others, too, or nobody can say. Else it is
+        with the place of the message, or OTHER_BATCHES if its entry holds others, too, or it is not known. Else it is
         OTHER_CONTENT, or UNVERIFIED if the entry is not kept any more."""
         self._wait(partial(self._chunk_compared, chunk), then)
 

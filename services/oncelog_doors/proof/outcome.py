@@ -14,7 +14,7 @@ class Outcome:
     """Sends are named by their tags, in the order of their answers: a tag is the value, with AGAIN for a repetition.
 
     unanswered: the client waited for a receipt until its time-out. stored: values that a Reader got. told_stored:
-    values that a new producer was told are stored, by its last sequence id.
+    values that the answer to a new producer named as stored, by its last sequence id.
     """
 
     acknowledged: Sequence[str]
@@ -26,7 +26,7 @@ class Outcome:
 
     @property
     def lost(self) -> list[str]:
-        """Sends that were acknowledged, or values that a client was told are stored, and that nobody reads."""
+        """Sends that were acknowledged, or values that an answer named as stored, if no reader gets them."""
         claimed = dict.fromkeys((*self.acknowledged, *self.told_stored))
         return [each for each in claimed if each.rstrip(AGAIN) not in self.stored]
 

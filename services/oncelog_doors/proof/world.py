@@ -112,7 +112,7 @@ class World:
 
 
 class ProofClient(Generic[P]):
-    """A program with a client library, behind a fault proxy of its own. It sends what it is told."""
+    """A program with a client library, behind a fault proxy of its own. It sends what the history says."""
 
     def __init__(self, child: Child, proxy: P) -> None:
         self.child, self.proxy = child, proxy

@@ -24,6 +24,7 @@ from oncelog_doors.core.pulsar.names import producer_name_of, topic_of
 from oncelog_doors.core.pulsar.openings import ProducerRequest
 from oncelog_doors.core.pulsar.send_budget import BudgetEffect, ProducerKey
 from oncelog_doors.core.pulsar.server_errors import Refusal, ServerError, refusal_of
+from oncelog_doors.core.shared.renewed_tokens import refusal_of_token
 from oncelog_doors.pulsar import replies
 from oncelog_doors.pulsar.commands import command
 from oncelog_doors.pulsar.consumers import Consumers
@@ -205,8 +206,8 @@ class Connection(ClientConnection):
         proved = await self._proved(token)
         if proved is None or self._closed:
             return
-        if proved.caller != self.caller:
-            sentence = f"the new token is of role {proved.caller.role}, and the connection of role {self.caller.role}"
+        sentence = refusal_of_token(proved.caller, self.caller)
+        if sentence is not None:
             self._refuse(Refusal(ServerError.AUTHENTICATION_ERROR, sentence))
             return
         watch.renewed(proved.ends_in_ms)

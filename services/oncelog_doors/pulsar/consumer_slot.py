@@ -19,6 +19,7 @@ from typing import Literal, Protocol
 
 from oncelog.core.acks.changes import IndexRange
 from oncelog.core.errors import CorruptEntry, MessageTooLarge, OncelogError
+from oncelog.core.formats.batch import read_cost
 from oncelog.core.ids import SeekEpoch
 from oncelog.core.names import TopicName
 from oncelog_doors.core.pulsar.consuming.acknowledgements import LATER_DELAY_MS, UNREADABLE_DELAY_MS
@@ -30,12 +31,11 @@ from oncelog_doors.core.pulsar.parts import can_be_cut, part_of
 from oncelog_doors.core.pulsar.server_errors import refusal_of
 from oncelog_doors.core.pulsar.subscribing import Subscription, consumer_name_of
 from oncelog_doors.pulsar import replies
-from oncelog_doors.pulsar.commands import command
 from oncelog_doors.pulsar.consumer_acks import ConsumerAcks
 from oncelog_doors.pulsar.entry_sender import ConsumerSurroundings, EntrySender, Front
 from oncelog_doors.pulsar.named_ids import named_ids
 from oncelog_doors.pulsar.ports import ConsumerCallbacks, ConsumerPort, TakenEntry
-from oncelog_doors.wire.pulsar_commands_pb2 import Ack, ConsumerStats, Redeliver, Subscribe
+from oncelog_doors.wire.pulsar_commands_pb2 import Ack, Redeliver, Subscribe
 
 _LOG = logging.getLogger(__name__)
 
@@ -239,7 +239,8 @@ class ConsumerSlot:
                 first = await self._sender.chunk(chunks, 0)
                 return await self._sender.last_chunk(chunks, first, self._goes_on, self._shown(outgoing))
             made = await self._sender.ready(
-                len(raw.body), lambda top: delivery_of(raw, top) if sends is None else part_of(raw, sends, top)
+                read_cost(raw.batch, raw.body),
+                lambda top: delivery_of(raw, top) if sends is None else part_of(raw, sends, top),
             )
         except OncelogError as error:
             self._recalled(outgoing.arrived.ranges)
@@ -411,12 +412,7 @@ class ConsumerSlot:
 
     async def answer_last_id(self, request_id: int) -> None:
         assert self._port is not None, "it is open"
-        try:
-            last = await self._port.last_id()
-        except OncelogError as error:
-            self._around.write(replies.error(request_id, refusal_of(error)))
-        else:
-            self._around.write(replies.last_message_id(request_id, last, self._sender.partition))
+        await self._sender.answer_last_id(request_id, self._port)
 
     async def answer_stats(self, request_id: int) -> None:
         """`blocked` also says whether the owner withholds new messages because of the state of acknowledgements."""
@@ -426,18 +422,10 @@ class ConsumerSlot:
         except OncelogError as error:
             self._around.write(replies.no_stats(request_id, refusal_of(error)))
             return
-        stats = ConsumerStats(
-            request_id=request_id,
-            consumer_name=self._asked.consumer_name,
-            messages_out=self._sender.messages_out,
-            bytes_out=self._sender.bytes_out,
-            permits=max(0, self._sender.permits.left),
-            unacked=self._table.unacknowledged,
-            blocked=blocked,
-            address=self._around.peer,
-            type=_SHOWN[self._subscription.type],
-        )
-        self._around.write(command(consumer_stats=stats))
+        self._sender.answer_stats(
+            request_id, self._asked.consumer_name, _SHOWN[self._subscription.type],
+            unacked=self._table.unacknowledged, blocked=blocked,
+        )  # fmt: skip
 
     # --- ends ---------------------------------------------------------------------------------------------------------
 

@@ -5,6 +5,8 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple, Protocol
 
 from oncelog.core.access import Caller
+from oncelog.core.errors import OncelogError
+from oncelog.core.formats.batch import LONG_CHECK_BYTES
 from oncelog.core.names import TopicName
 from oncelog.runtime.tasks import BackgroundTasks
 from oncelog_doors.connections.ports import Timers
@@ -12,16 +14,19 @@ from oncelog_doors.connections.received import Buffer
 from oncelog_doors.core.pulsar.connecting import message_bytes_max
 from oncelog_doors.core.pulsar.deliveries import Delivery
 from oncelog_doors.core.pulsar.families import ClientFamily
+from oncelog_doors.core.pulsar.message_ids import DeliveredId
 from oncelog_doors.core.pulsar.permits import Permits
+from oncelog_doors.core.pulsar.server_errors import refusal_of
 from oncelog_doors.pulsar import replies
+from oncelog_doors.pulsar.commands import command
 from oncelog_doors.pulsar.door_counts import DoorCounts
 from oncelog_doors.pulsar.frames import build_entry
-from oncelog_doors.pulsar.ports import ChunksPort, ClusterPort, Holder
-from oncelog_doors.wire.pulsar_commands_pb2 import Command
+from oncelog_doors.pulsar.ports import ChunksPort, ClusterPort, Holder, ReaderPort
+from oncelog_doors.wire.pulsar_commands_pb2 import Command, ConsumerStats
 from oncelog_doors.wire.pulsar_values_pb2 import BrokerEntry
 
 #: Above it an entry is made ready in another thread: it would delay all other clients.
-PREPARED_HERE_BYTES_MAX = 64 * 1024
+PREPARED_HERE_BYTES_MAX = LONG_CHECK_BYTES
 _NO_PARTITION = -1
 
 
@@ -49,6 +54,10 @@ class ConsumerSurroundings(Protocol):
 
     def write(self, answer: Command) -> None: ...
     def write_entry(self, front: Command, entry: Buffer, broker_entry: BrokerEntry | None) -> None: ...
+
+
+class LastIdPort(Protocol):
+    async def last_id(self) -> DeliveredId | None: ...
 
 
 class Front(NamedTuple):
@@ -138,6 +147,29 @@ class EntrySender:
         around.write_entry(
             replies.message(self._consumer_id, ready.id, self.partition, *front), ready.whole, broker_entry
         )
+
+    async def answer_last_id(self, request_id: int, port: LastIdPort, reader: ReaderPort | None = None) -> None:
+        """reader: the answer says where it has begun, too."""
+        try:
+            last = await port.last_id()
+        except OncelogError as error:
+            self._around.write(replies.error(request_id, refusal_of(error)))
+        else:
+            self._around.write(replies.last_message_id(request_id, last, self.partition, reader))
+
+    def answer_stats(self, request_id: int, consumer_name: str, type_: str, **more: int) -> None:
+        """type_: of the subscription. more: other fields of the answer."""
+        stats = ConsumerStats(
+            request_id=request_id,
+            consumer_name=consumer_name,
+            messages_out=self.messages_out,
+            bytes_out=self.bytes_out,
+            permits=max(0, self.permits.left),
+            address=self._around.peer,
+            type=type_,
+            **more,  # type: ignore[arg-type]
+        )
+        self._around.write(command(consumer_stats=stats))
 
 
 def _with_checksum(made: Delivery) -> Delivery:

@@ -7,6 +7,9 @@
 Numbers have four bytes, the marks two, big-endian. A size counts what comes behind it; the checksum is over what comes
 behind it. An entry is stored and delivered as the client wrote it: no byte of it is built again.
 
+A client may send an entry without the mark and the checksum, as Pulsar allows. It gets both when its frame is read, so
+everything behind the door checks it as all others; what happened to it on its way to the door is not known.
+
 A reader knows after eight bytes whether a frame is too large, and does not read it then. An error ends the
 connection: the reader no longer knows where the next frame begins, or the peer is no client of Pulsar.
 """
@@ -58,7 +61,8 @@ def limits_after_connect(message_bytes_max: int) -> FrameLimits:
 
 @dataclass(frozen=True, slots=True)
 class Frame:
-    """name: of the command. entry: from 0x0e01 on; None for a command without one. Its checksum is not verified."""
+    """name: of the command. entry: from 0x0e01 on; None for a command without one. The client's checksum is not
+    verified."""
 
     name: str
     command: Command
@@ -129,6 +133,8 @@ class FrameReader:
         broker_entry = None
         if self._with_entry == "message":
             broker_entry, rest = _split_broker_entry(rest)
+        elif len(rest) >= _SIZE.size and _MARK.unpack_from(rest)[0] != ENTRY_MARK:
+            rest = _with_checksum(rest, name)
         _check_entry(rest, name)
         return Frame(name, command, rest, broker_entry)
 
@@ -146,6 +152,17 @@ def _split_broker_entry(data: bytes) -> tuple[BrokerEntry | None, bytes]:
         raise InvalidArgument("what stands in front of an entry cannot be read", field="broker_entry") from error
 
 
+def _with_checksum(unmarked: bytes, name: str) -> bytes:
+    """An entry that begins with the size of its metadata."""
+    [metadata_bytes] = _SIZE.unpack_from(unmarked)
+    if metadata_bytes > len(unmarked) - _SIZE.size:
+        message = (
+            f"{name} has an entry of {len(unmarked)} bytes without a checksum, and metadata of {metadata_bytes} in it"
+        )
+        raise InvalidArgument(message, field="metadata_size", limit=len(unmarked) - _SIZE.size)
+    return _MARK_AND_SIZE.pack(ENTRY_MARK, crc32c(unmarked)) + unmarked
+
+
 def _check_entry(entry: bytes, name: str) -> None:
     if len(entry) < _ENTRY.size:
         raise InvalidArgument(f"{name} has an entry of {len(entry)} bytes", field="size", limit=_ENTRY.size)
@@ -159,8 +176,7 @@ def _check_entry(entry: bytes, name: str) -> None:
 
 def build_entry(metadata: Buffer, payload: Buffer) -> bytes:
     """An entry that is made here."""
-    checked = b"".join((_SIZE.pack(len(metadata)), metadata, payload))
-    return _MARK_AND_SIZE.pack(ENTRY_MARK, crc32c(checked)) + checked
+    return _with_checksum(b"".join((_SIZE.pack(len(metadata)), metadata, payload)), "")
 
 
 def frame_of(command: Command) -> bytes:

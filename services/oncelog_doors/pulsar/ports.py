@@ -100,7 +100,7 @@ class ReaderPort(Protocol):
         """Of a message in chunks, which is sent in them; None: of an entry for `prepare`. Raises OncelogError."""
 
     def size_of(self, entry: Any) -> int:
-        """The bytes that `prepare` reads."""
+        """The bytes that `prepare` reads, or about as many as take it as long."""
 
     def prepare(self, entry: Any, bytes_max: int) -> Delivery:
         """What is sent of an entry. bytes_max: of an entry that no client wrote. It computes only, and may run in

@@ -16,6 +16,8 @@ from typing import Any, NamedTuple, Protocol, assert_never
 
 from oncelog.core.access import Caller
 from oncelog.core.errors import OncelogError, TopicNotFound
+from oncelog.core.formats.batch import LONG_CHECK_BYTES
+from oncelog.core.formats.pulsar import pulsar_takes_long
 from oncelog.core.names import TopicName
 from oncelog.runtime.tasks import BackgroundTasks
 from oncelog_doors.connections.ports import Timers
@@ -40,8 +42,6 @@ from oncelog_doors.wire.pulsar_commands_pb2 import Command, Send
 
 #: What a SEND counts in the budget whose chunk is stored, and whose receipt is withheld.
 WITHHELD_BYTES = 512
-#: Above it an entry is checked in another thread: a checksum and a decompression would delay all other clients.
-CHECKED_HERE_BYTES_MAX = 64 * 1024
 #: Entries that wait are checked together up to this: about a frame to the owner. The first one may be larger.
 CHECKED_TOGETHER_BYTES_MAX = 1024 * 1024
 
@@ -213,7 +213,7 @@ class ProducerSlot:
         """Give the log what it takes at once; else a task does."""
         while self._queue and not self._handing and self._port is not None:
             first = self._queue[0]
-            if len(first.entry) > CHECKED_HERE_BYTES_MAX or not self._port.has_room(len(first.entry)):
+            if pulsar_takes_long(first.entry) or not self._port.has_room(len(first.entry)):
                 self._handing = True
                 self._around.tasks.start(self._hand_over_slowly(self._port), what=f"the SENDs to {self.topic}")
                 return
@@ -225,8 +225,9 @@ class ProducerSlot:
         while self._queue:
             together = self._next_ones()
             check = partial(_prepared, port, together)
-            large = sum(len(each.entry) for each in together) > CHECKED_HERE_BYTES_MAX
-            for each, prepared in zip(together, await asyncio.to_thread(check) if large else check(), strict=True):
+            long = sum(len(each.entry) for each in together) > LONG_CHECK_BYTES
+            long = long or any(pulsar_takes_long(each.entry) for each in together)
+            for each, prepared in zip(together, await asyncio.to_thread(check) if long else check(), strict=True):
                 await port.room(len(each.entry))
                 if not self._queue:  # the producer was closed meanwhile
                     break

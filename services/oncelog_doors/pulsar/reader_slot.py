@@ -21,10 +21,9 @@ from oncelog_doors.core.pulsar.deliveries import Delivery
 from oncelog_doors.core.pulsar.message_ids import Start
 from oncelog_doors.core.pulsar.server_errors import refusal_of
 from oncelog_doors.pulsar import replies
-from oncelog_doors.pulsar.commands import command
 from oncelog_doors.pulsar.entry_sender import ConsumerSurroundings, EntrySender
 from oncelog_doors.pulsar.ports import ChunksPort, ReaderPort
-from oncelog_doors.wire.pulsar_commands_pb2 import Ack, ConsumerStats, Redeliver, Subscribe
+from oncelog_doors.wire.pulsar_commands_pb2 import Ack, Redeliver, Subscribe
 
 _LOG = logging.getLogger(__name__)
 
@@ -150,24 +149,10 @@ class ReaderSlot:
 
     async def answer_last_id(self, request_id: int) -> None:
         assert self._port is not None, "it is open"
-        try:
-            last = await self._port.last_id()
-        except OncelogError as error:
-            self._around.write(replies.error(request_id, refusal_of(error)))
-        else:
-            self._around.write(replies.last_message_id(request_id, last, self._sender.partition, self._port))
+        await self._sender.answer_last_id(request_id, self._port, self._port)
 
     async def answer_stats(self, request_id: int) -> None:
-        stats = ConsumerStats(
-            request_id=request_id,
-            consumer_name=self._asked.consumer_name,
-            messages_out=self._sender.messages_out,
-            bytes_out=self._sender.bytes_out,
-            permits=max(0, self._sender.permits.left),
-            address=self._around.peer,
-            type="Exclusive",
-        )
-        self._around.write(command(consumer_stats=stats))
+        self._sender.answer_stats(request_id, self._asked.consumer_name, "Exclusive")
 
     # --- ends ---------------------------------------------------------------------------------------------------------
 

@@ -185,7 +185,7 @@ class _Began(Protocol):
 def last_message_id(
     request_id: int, last: DeliveredId | None, partition: int, reader: _Began | None = None
 ) -> pb.Command:
-    """A topic without messages has the last id -1:-1. reader: its start is told, too."""
+    """A topic without messages has the last id -1:-1. reader: the answer has its start, too."""
     made = pb.LastMessageId(
         request_id=request_id, message_id=_NOWHERE if last is None else _message_id(last, partition)
     )

@@ -11,7 +11,7 @@ from typing import Any, Protocol
 from crc32c import crc32c
 
 from oncelog.core.access import Caller
-from oncelog.core.errors import NamespaceNotFound, OncelogError
+from oncelog.core.errors import NamespaceNotFound, OncelogError, TopicNotFound
 from oncelog.core.names import TopicName
 from oncelog.runtime.tasks import BackgroundTasks
 from oncelog_doors.core.pulsar.connecting import message_bytes_max
@@ -91,9 +91,15 @@ class TopicRequests:
             self._start(counting, what=f"a look-up of {topic}")
 
     async def _count(self, request_id: int, topic: TopicName, may_create: bool) -> Command:
-        around = self._around
+        """As Pulsar: a missing topic has no partitions for a client that would create it, and is created by a producer
+        or a subscription, if that is allowed. This question creates only topics with partitions there, and none here.
+        """
+        around, count = self._around, 0
         try:
-            count = await around.cluster.partitions(topic, around.caller, may_create=may_create)
+            count = await around.cluster.partitions(topic, around.caller, may_create=False)
+        except TopicNotFound as error:
+            if not may_create:
+                return replies.partitions_failed(request_id, refusal_of(error))
         except OncelogError as error:
             return replies.partitions_failed(request_id, refusal_of(error))
         return replies.partitions(request_id, count)

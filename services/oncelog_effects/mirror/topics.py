@@ -10,7 +10,7 @@ from oncelog.client.rest_calls import rest, topic_path
 from oncelog.client.two_clusters import AT_SOURCE, AT_TARGET, two_clusters
 from oncelog.core.effect_errors import PartitionsDiffer
 from oncelog.core.errors import PermissionDenied, TopicNotFound
-from oncelog.core.names import DEAD_LETTER_SUFFIX, NamespaceName, TopicName, parse_topic
+from oncelog.core.names import DEAD_LETTER_SUFFIX, NamespaceName, TopicName, is_of_doors, parse_topic
 
 #: How the names of the subscriptions of mirrors begin.
 MIRROR_SUBSCRIPTION = "mirror-"
@@ -25,8 +25,9 @@ class Choice:
     pattern: re.Pattern[str] | None = None
 
     def takes(self, topic: TopicName) -> bool:
-        """Of a topic of the namespace. Not dead-letter topics: their messages are those of another topic."""
-        if topic.local.endswith(DEAD_LETTER_SUFFIX):
+        """Of a topic of the namespace. Not dead-letter topics: their messages are those of another topic. Nor those of
+        doors, which know the topics of their own cluster."""
+        if topic.local.endswith(DEAD_LETTER_SUFFIX) or is_of_doors(topic.local):
             return False
         return self.pattern is None or self.pattern.fullmatch(topic.local) is not None
 

@@ -1,6 +1,6 @@
 """Faults that destroy copies in Kubernetes: the claim of a storage pod is deleted with the pod, or bits are flipped.
 
-A StatefulSet creates the claim anew together with the pod. A pod that was created before the old claim was gone waits
+A StatefulSet creates the claim again together with the pod. A pod that was created before the old claim was gone waits
 for it in vain, and is deleted once more.
 """
 

@@ -1,1 +1,1 @@
-"""The workload: clients that publish and read while faults happen, and the check of everything they were told."""
+"""The workload: clients that publish and read while faults happen, and the check of all answers that they got."""

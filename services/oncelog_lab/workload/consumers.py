@@ -2,10 +2,10 @@
 
 A session ends in one of two ways. Killed: its connections close while messages are unacknowledged or their
 acknowledgement is on its way. Closed: everything received is acknowledged. Messages of a killed session come again,
-unless their acknowledgement was told to be durable.
+unless the answer was that their acknowledgement is durable.
 
-Order: messages that nobody has received before ascend in what one consumer of an exclusive or failover subscription
-gets, and of a key_shared one among the messages of a key, whoever gets them.
+Order: messages that no consumer has received before ascend in what one consumer of an exclusive or failover
+subscription gets, and of a key_shared one among the messages of a key, whoever gets them.
 """
 
 import asyncio

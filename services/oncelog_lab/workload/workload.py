@@ -1,6 +1,6 @@
 """The workload of a chaos run: publishers, readers and consumers on a few topics, and at the end the verdict.
 
-It runs until it is told to end. Then the clients close, the log is read back, and the verdict compares it with the
+It runs until `end` is set. Then the clients close, the log is read back, and the verdict compares it with the
 record. The workload prints events (`events`) and injects no faults.
 """
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Annotated
 
 from oncelog.core.errors import InvalidArgument, OncelogError
-from oncelog.core.names import NamespaceName, parse_namespace, parse_topic
+from oncelog.core.names import DOORS_PREFIX, NamespaceName, is_of_doors, parse_namespace, parse_topic
 from oncelog_spark.options import (
     ConnectionOptions,
     Given,
@@ -60,7 +60,8 @@ _HIDDEN_NAMED = HIDDEN.rstrip(".")
 @dataclass(frozen=True, slots=True)
 class TopicPattern:
     """Topics of one namespace whose last element matches as a whole. Hidden topics of the sink match only an expression
-    that begins with their prefix: journals and staged rows are not messages of an application."""
+    that begins with their prefix: journals and staged rows are not messages of an application. So do topics of the
+    doors."""
 
     namespace: NamespaceName
     expression: str
@@ -68,7 +69,10 @@ class TopicPattern:
     def matches(self, topic: str) -> bool:
         """topic: a full name, not of a partition."""
         name = parse_topic(topic).local_full
-        if name.startswith(HIDDEN) and not self.expression.removeprefix("^").startswith(_HIDDEN_NAMED):
+        begins = self.expression.removeprefix("^")
+        if name.startswith(HIDDEN) and not begins.startswith(_HIDDEN_NAMED):
+            return False
+        if is_of_doors(name) and not begins.startswith(DOORS_PREFIX):
             return False
         return re.fullmatch(self.expression, name) is not None
 

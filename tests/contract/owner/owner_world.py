@@ -37,27 +37,15 @@ from oncelog.metadata_store.records.topic_store import TopicStore
 from oncelog.metadata_store.session import paths
 from oncelog.metadata_store.session.store_session import Versioned, WriteResult
 from oncelog.rpc.channel import Channel
-from oncelog.rpc.codecs import (
-    consumer_codec,
-    deduplication_codec,
-    finding_codec,
-    group_codec,
-    owner_codec,
-    producer_codec,
-    reader_codec,
-    subscription_codec,
-)
-from oncelog.rpc.codecs.events_codec import serve_events
 from oncelog.rpc.codecs.owner_codec import PUBLISH, OpenGranted, OpenRequest, PublishFrame, ReceivedAnswers
 from oncelog.rpc.server import Server
 from oncelog.runtime.security import OPEN, Security
 from oncelog.runtime.telemetry import Telemetry
 from oncelog.storage_client.client import StorageClient
+from oncelog.topic_owner.calls import serve_calls
 from oncelog.topic_owner.metrics_export import observe, observe_offers
-from oncelog.topic_owner.observe.lag_listing import LagListing
 from oncelog.topic_owner.observe.rates import OwnerRates
-from oncelog.topic_owner.observe.topic_listing import TopicListing, wall_ms
-from oncelog.topic_owner.observe.topic_samples import TopicSamples
+from oncelog.topic_owner.observe.topic_listing import wall_ms
 from oncelog.topic_owner.shell.effect_executor import OwnerParts
 from oncelog.topic_owner.shell.entry_cache import CacheBudget
 from oncelog.topic_owner.shell.id_source import IdSource
@@ -66,19 +54,9 @@ from oncelog.topic_owner.shell.owner_metrics import OwnerMetrics
 from oncelog.topic_owner.shell.store_clock import StoreClock
 from oncelog.topic_owner.shell.topic_registry import Finished, TopicRegistry
 from oncelog.topic_owner.shell.topic_runner import TopicRunner
-from oncelog.topic_owner.streams.admin_service import AdminService
-from oncelog.topic_owner.streams.consume_service import ConsumeService
-from oncelog.topic_owner.streams.deduplication_service import DeduplicationService
-from oncelog.topic_owner.streams.finding_service import FindingService
-from oncelog.topic_owner.streams.group_offset_service import GroupOffsetService
-from oncelog.topic_owner.streams.group_service import GroupService
-from oncelog.topic_owner.streams.inspection_service import InspectionService
-from oncelog.topic_owner.streams.lease_service import LeaseService
-from oncelog.topic_owner.streams.producer_service import ProducerService
 from oncelog.topic_owner.streams.publish_service import PublishService
 from oncelog.topic_owner.streams.read_service import ReadService
 from oncelog.topic_owner.streams.stream_rooms import StreamRooms
-from oncelog.topic_owner.streams.subscription_service import SubscriptionService
 from tests.cluster.until import until
 from tests.contract.node.directory.held_journal import Disk
 from tests.contract.storage_client.ledger_world import Node
@@ -242,40 +220,10 @@ async def owner_world(
         stack.callback(_end, world)
         world.see_the_node()
         server = Server(security)
-        server.client_stream(owner_codec.PUBLISH, world.publish.publish)
-        server.client_stream(reader_codec.READ, world.reads.read)
-        consume = ConsumeService(world.topics, world.rooms, lambda: world.level).consume
-        server.client_stream(consumer_codec.CONSUME, consume)
-        admin = AdminService(world.topics, ME, world.rates)
-        server.client_unary(reader_codec.FIND_INDEX, admin.find_index)
-        GroupOffsetService(world.topics, lambda: world.level).serve(server)
-        subscriptions = SubscriptionService(world.topics)
-        server.unary(subscription_codec.DESCRIBE_SUBSCRIPTIONS, subscriptions.describe)
-        server.unary(subscription_codec.CHANGE_SUBSCRIPTION, subscriptions.change)
-        server.unary(subscription_codec.PEEK_MESSAGE, subscriptions.peek)
-        InspectionService(world.topics).serve(server)
-        deduplication = DeduplicationService(world.topics)
-        server.unary(deduplication_codec.DESCRIBE_DEDUPLICATION, deduplication.describe)
-        server.unary(deduplication_codec.TAKE_SNAPSHOT, deduplication.take_snapshot)
-        server.unary(deduplication_codec.VERIFY_FOLD, deduplication.verify)
-        producers = ProducerService(world.topics)
-        server.unary(producer_codec.LIST_PRODUCERS, producers.list)
-        server.unary(producer_codec.DESCRIBE_PRODUCER, producers.describe)
-        server.unary(producer_codec.REMOVE_PRODUCER, producers.remove)
-        finding = FindingService(world.topics)
-        server.unary(finding_codec.FIND_MESSAGE, finding.find)
-        server.unary(finding_codec.READ_STORED_MESSAGES, finding.read)
-        server.unary(owner_codec.TOPIC_STATES, admin.states)
-        listing = TopicListing(world.topics, world.rates, now_ms=lambda: wall_ms() + world.later_ms)
-        server.unary(owner_codec.LIST_TOPICS, listing.answer)
-        server.unary(owner_codec.LIST_LAGS, LagListing(world.topics, world.rates).answer)
-        server.unary(owner_codec.SAMPLE_TOPICS, TopicSamples(world.topics, world.rates).answer)
-        serve_events(server, world.metrics.events)
-        server.unary(owner_codec.RATES, world.rates.answer)
-        server.client_unary(owner_codec.LAST_MESSAGE, admin.last_message)
-        server.client_unary(owner_codec.PRODUCER_NAMES, admin.producer_names)
-        server.client_unary(group_codec.ASK_GROUP, GroupService(world.topics).ask)
-        server.client_unary(owner_codec.LEASE_PRODUCER_ID, LeaseService(world.topics, world.publish.calls).lease)
+        serve_calls(
+            server, world.topics, ME, world.publish, world.reads, world.rooms, world.rates, world.metrics.events,
+            level=lambda: world.level, now_ms=lambda: wall_ms() + world.later_ms,
+        )  # fmt: skip
         port = await server.start()
         stack.push_async_callback(lambda: server.stop(grace_ms=0))
         yield world, await stack.enter_async_context(Channel(f"127.0.0.1:{port}", credentials=security.peers))

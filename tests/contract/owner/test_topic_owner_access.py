@@ -114,6 +114,28 @@ async def test_producer_needs_the_right_to_produce(tmp_path: Path) -> None:
             assert len(await client.stored(granted, batch_of(granted, [1]))) == 1
 
 
+async def test_topic_of_the_doors_is_used_by_superusers_alone(tmp_path: Path) -> None:
+    """A role with all rights in the namespace can neither write what doors believe nor attach to a group's generation.
+    Its requests of groups are answered."""
+    async with owner(tmp_path) as (world, _, address):
+        await grant(world, {"importer": ("produce", "consume", "admin")})
+        runner = await world.serve(KAFKA_GROUPS)
+        for loading in (True, False):
+            [denied] = (await opened("importer", address, runner)).denied
+            assert isinstance(denied.error, PermissionDenied)
+            assert "belongs to the doors" in denied.error.message
+            with pytest.raises(PermissionDenied):
+                await read("importer", address, runner)
+            with pytest.raises(PermissionDenied):
+                await last_message("importer", address, runner)
+            if loading:
+                await until(lambda: "importer" in (runner.grants or {}), 30)
+        assert (await opened("root", address, runner)).granted
+        async with channel_of("importer", address) as channel:
+            request = GroupRequest(topic=runner.name, topic_id=runner.topic_id, list=ListGroups())
+            assert (await channel.call(ASK_GROUP, request, timeout_ms=TIMEOUT_MS)).HasField("listed")
+
+
 async def test_producer_name_belongs_to_the_role_that_opened_it_first(tmp_path: Path) -> None:
     """Another role needs the right admin, or must be a superuser. Its error names the owning role."""
     async with owner(tmp_path) as (world, runner, address):

@@ -24,7 +24,8 @@ from oncelog.metadata_store.records.policy_store import PolicyStore
 from tests.cluster.until import until
 from tests.contract.rest.lent_apps import lent_app
 from tests.contract.rest.publish_world import FakeLookup
-from tests.contract.sdk.fakes.fake_cluster import FakeCluster, FakeOwner
+from tests.contract.sdk.fakes.fake_cluster import FakeCluster
+from tests.contract.sdk.fakes.fake_owner import FakeOwner
 from tests.contract.stores.memory_store import MemorySession, MemoryTree
 
 pytestmark = pytest.mark.asyncio

@@ -9,8 +9,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from oncelog.core.errors import CompressionUnavailable, InvalidArgument, InvalidBatch, MessageTooLarge
-from oncelog.core.formats.batch import BatchHeader, decode_batch, payload_of, peek_batch
-from oncelog.core.formats.batch_check import LONG_CHECK_BYTES, BatchLimits, check_batch, takes_long
+from oncelog.core.formats.batch import (
+    LONG_CHECK_BYTES,
+    LONG_CHECK_COUNT,
+    BatchHeader,
+    decode_batch,
+    payload_of,
+    peek_batch,
+)
+from oncelog.core.formats.batch_check import BatchLimits, check_batch, takes_long
 from oncelog.core.formats.epoched_ids import first_of
 from oncelog.core.formats.kafka import COUNT_MAX, HEADER_KEY_BYTES_MAX, HEADERS_MAX, KafkaRecords, open_batch
 from oncelog.core.formats.payload import columns_of_records, properties_of, read_columns, shown_columns
@@ -19,6 +26,7 @@ from tests.core.kafka_batches import (
     CODECS,
     GZIP,
     LZ4,
+    NONE,
     SNAPPY,
     TIME_MS,
     ZSTD,
@@ -326,6 +334,15 @@ def test_a_large_batch_is_checked_beside_other_tasks() -> None:
         assert not takes_long(as_batch(batched(SENT, codec=codec), range(5)))
     assert not takes_long(as_batch(batched(SENT), range(5)))
     assert not takes_long(as_batch(b"no batch", [0]))
+
+
+@pytest.mark.parametrize("codec", [NONE, ZSTD])
+def test_a_small_batch_of_many_records_is_checked_beside_other_tasks(codec: int) -> None:
+    """8,000 of them fit into 64 KiB, and take 15 ms."""
+    for count in (LONG_CHECK_COUNT, LONG_CHECK_COUNT + 1):
+        batch = batched([Sent()] * count, codec=codec)
+        assert len(batch) < LONG_CHECK_BYTES // 2
+        assert takes_long(as_batch(batch, range(count))) is (count > LONG_CHECK_COUNT)
 
 
 # --- any bytes --------------------------------------------------------------------------------------------------------

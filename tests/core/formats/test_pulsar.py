@@ -13,7 +13,15 @@ from hypothesis import strategies as st
 
 from oncelog.core.errors import InvalidArgument, InvalidBatch, MessageTooLarge, OncelogError
 from oncelog.core.format_errors import MessageEncrypted
-from oncelog.core.formats.batch import BatchHeader, decode_batch, deltas_of, payload_of, peek_batch
+from oncelog.core.formats.batch import (
+    LONG_CHECK_BYTES,
+    LONG_CHECK_COUNT,
+    BatchHeader,
+    decode_batch,
+    deltas_of,
+    payload_of,
+    peek_batch,
+)
 from oncelog.core.formats.batch_check import BatchLimits, check_batch
 from oncelog.core.formats.payload import (
     columns_of,
@@ -22,7 +30,14 @@ from oncelog.core.formats.payload import (
     open_payload,
     read_columns,
 )
-from oncelog.core.formats.pulsar import COUNT_MAX, PROPERTIES_MAX, TEXT_BYTES_MAX, PulsarMessages, open_entry
+from oncelog.core.formats.pulsar import (
+    COUNT_MAX,
+    PROPERTIES_MAX,
+    TEXT_BYTES_MAX,
+    PulsarMessages,
+    open_entry,
+    pulsar_takes_long,
+)
 from oncelog.core.ids import SEQUENCE_ID_MAX, Generation, ProducerId
 from tests.core.builders import checksum
 from tests.core.pulsar_entries import (
@@ -383,3 +398,15 @@ def test_a_header_of_a_unit_is_read_by_its_rules() -> None:
         if found.unit:
             assert 0 <= found.first <= found.last <= SEQUENCE_ID_MAX
             assert 1 <= found.count <= COUNT_MAX
+
+
+@pytest.mark.parametrize("codec", CODECS)
+def test_an_entry_of_many_messages_takes_long_however_small_it_is(codec: int) -> None:
+    """And one that is large without its compression. Of one that cannot be read, a check finds that at once."""
+    for count in (LONG_CHECK_COUNT, LONG_CHECK_COUNT + 1):
+        entry = batched([Sent(number, b"") for number in range(count)], codec=codec)
+        assert len(entry) < LONG_CHECK_BYTES
+        assert pulsar_takes_long(entry) is (count > LONG_CHECK_COUNT)
+    assert pulsar_takes_long(batched([Sent(0, bytes(LONG_CHECK_BYTES + 1))], codec=codec))
+    assert not pulsar_takes_long(batched(MESSAGES, codec=codec))
+    assert not pulsar_takes_long(b"no entry")

@@ -122,7 +122,7 @@ class World:
         self.handle(GenerationWritten(effect.group, self.durable[effect.group]))
 
     def fail_write(self, *, durable: bool = False) -> None:
-        """The outcome of the oldest write is unknown to the coordinator. durable: to nobody else."""
+        """The outcome of the oldest write is unknown to the coordinator. durable: it has become durable."""
         effect = self.writes.pop(0)
         if durable:
             self.durable[effect.group] = effect.generation

@@ -1,5 +1,7 @@
 """Bad input and limits: a refusal that names the value and the limit, and nothing changes."""
 
+from typing import Any
+
 import pytest
 
 from oncelog.core.groups.answers import GroupError, JoinAnswer
@@ -9,8 +11,11 @@ from oncelog.core.groups.limits import (
     ASSIGNMENT_BYTES_MAX,
     COORDINATOR_BYTES_MAX,
     GROUPS_MAX,
+    MEMBER_BYTES,
     MEMBERS_MAX,
     METADATA_BYTES_MAX,
+    NAME_BYTES_MAX,
+    PROTOCOL_BYTES,
     PROTOCOLS_MAX,
     SESSION_TIMEOUT_MS_MAX,
     SESSION_TIMEOUT_MS_MIN,
@@ -59,6 +64,40 @@ def test_empty_instance_id_is_refused() -> None:
     assert world.join_error(world.join(instance_id="")) is GroupError.INVALID_REQUEST
 
 
+@pytest.mark.parametrize("field", ["protocol_type", "client_id", "instance_id", "protocol name"])
+def test_names_have_a_limit_of_bytes(field: str) -> None:
+    """Not of characters: the bytes are kept as long as the member is there, and the type as long as the group is."""
+
+    def given(size: int) -> dict[str, Any]:
+        name = "ä" * (size // 2) + "x" * (size % 2)
+        return {"protocols": (Protocol(name, b""),)} if field == "protocol name" else {field: name}
+
+    world = World()
+    call = world.join(**given(NAME_BYTES_MAX + 1))
+    assert world.join_error(call) is GroupError.INVALID_REQUEST
+    assert f"{field} has {NAME_BYTES_MAX + 1} bytes, at most {NAME_BYTES_MAX}" in world.answer(call, JoinAnswer).reason
+    assert world.listed() == {}
+    world.gather(world.join(**given(NAME_BYTES_MAX)))
+
+
+def test_member_that_is_too_large_for_any_group_is_refused() -> None:
+    world = World()
+    call = world.join(protocols=(Protocol("range", b"x" * METADATA_BYTES_MAX),))
+    assert world.join_error(call) is SIZE
+    assert world.listed() == {}
+
+
+def test_what_a_member_needs_beside_its_bytes_counts() -> None:
+    """A thousand members with a hundred protocols of one byte each would hold 15 MiB in this process."""
+    world = World()
+    world.checks = False
+    offered = tuple(Protocol(f"p{number}", b"") for number in range(PROTOCOLS_MAX))
+    most = METADATA_BYTES_MAX // (MEMBER_BYTES + PROTOCOLS_MAX * PROTOCOL_BYTES)
+    calls = [world.join(protocols=offered) for _ in range(most)]
+    assert world.join_error(calls[-1]) is SIZE
+    assert len(world.describe().members) == most - 1
+
+
 def test_new_member_needs_an_id() -> None:
     world = World()
     assert world.join_error(world.join(new_member_id="")) is GroupError.INVALID_REQUEST
@@ -90,14 +129,14 @@ def test_full_group_lets_its_members_rejoin_and_static_ones_restart() -> None:
 
 def test_group_has_a_limit_of_metadata_bytes() -> None:
     world = World()
-    half = Protocol("range", b"x" * (METADATA_BYTES_MAX // 2 - 100))
+    half = Protocol("range", b"x" * (METADATA_BYTES_MAX // 2 - MEMBER_BYTES - PROTOCOL_BYTES - 1_000))
     calls = [world.join(protocols=(half,)), world.join(protocols=(half,))]
     call = world.join(protocols=(half,))
     assert world.join_error(call) is SIZE
     assert str(METADATA_BYTES_MAX) in world.answer(call, JoinAnswer).reason
     assert world.join_error(world.join(client_id="x" * 1_000)) is SIZE
     world.gather(*calls)
-    assert world.join_error(world.join("m1", protocols=(half, half))) is SIZE
+    assert world.join_error(world.join("m1", protocols=(half, Protocol("sticky", b"x" * 2_000)))) is SIZE
     world.join("m1", protocols=(RANGE,))
     assert world.waits(world.join(protocols=(half,)))
 
@@ -125,8 +164,8 @@ def test_coordinator_has_a_limit_of_groups() -> None:
 
 def test_coordinator_has_a_limit_of_bytes_for_all_groups() -> None:
     coordinator = Coordinator({}, 0)
-    large = (Protocol("range", b"x" * (METADATA_BYTES_MAX - 1_000)),)
-    count = COORDINATOR_BYTES_MAX // (METADATA_BYTES_MAX - 900) + 1
+    large = (Protocol("range", b"x" * (METADATA_BYTES_MAX - 2_000)),)
+    count = COORDINATOR_BYTES_MAX // (METADATA_BYTES_MAX - 700) + 1
     refused = []
     for number in range(count):
         event = JoinRequested(number, f"g{number}", "", f"m{number}", "consumer", large, 10_000, 60_000, "i")

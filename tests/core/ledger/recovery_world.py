@@ -4,24 +4,22 @@ import random
 import zlib
 
 from oncelog.core.formats.batch import Buffer
-from oncelog.core.formats.entry import EntryHeader, EntryKind, encode_header, peek_header
-from oncelog.core.ids import NO_ENTRY, EntryId, Incarnation, LedgerId, OwnerEpoch, TopicId
+from oncelog.core.formats.entry import EntryHeader, EntryKind, encode_header
+from oncelog.core.ids import EntryId, Incarnation, LedgerId, OwnerEpoch, TopicId
 from oncelog.core.ledger.metadata import LedgerKey, LedgerMetadata
 from oncelog.core.ledger.recovery import (
     FenceMember,
     LedgerRecovered,
     LedgerRecovery,
-    MemberFenced,
     RecoveryAdd,
-    RecoveryAdded,
     RecoveryEffect,
     RecoveryEvent,
     RecoveryFailed,
     RecoveryRead,
-    RecoveryReadAnswered,
 )
 from oncelog.core.records.records import ReadRecord, RecordRead, WriteRecord
 from oncelog.core.records.status import WriteStatus
+from tests.core.ledger import correct_members
 
 TOPIC = TopicId("0f" * 16)
 LEDGER = LedgerId(7)
@@ -84,36 +82,16 @@ class World:
                 return effect.answered(WriteStatus.OK, self.version)
             case FenceMember():
                 self.fenced.add(effect.member)
-                held = self.copies[effect.member]
-                headers = [peek_header(data) for data in held.values()]
-                lac = max((header.last_add_confirmed for header in headers), default=NO_ENTRY)
-                topic_id = headers[0].topic_id if headers else None
-                return MemberFenced(LEDGER, effect.member, EntryId(max(held, default=-1)), lac, topic_id)
+                return correct_members.fenced(effect, self.copies[effect.member])
             case RecoveryRead():
-                return self._read(effect)
+                self.fenced.add(effect.member)
+                held, damaged = self.copies[effect.member], self.damaged[effect.member]
+                return correct_members.read(effect, held, damaged, entries_max=self.answer_entries_max)
             case RecoveryAdd():
-                self.copies[effect.member].update(effect.entries)
-                return RecoveryAdded(LEDGER, effect.member, tuple(e for e, _ in effect.entries), ok=True)
+                return correct_members.added(effect, self.copies[effect.member])
             case LedgerRecovered() | RecoveryFailed():
                 self.outcomes.append(effect)
                 return None
-
-    def _read(self, effect: RecoveryRead) -> RecoveryReadAnswered:
-        self.fenced.add(effect.member)
-        held, damaged = self.copies[effect.member], self.damaged[effect.member]
-        found: dict[EntryId, bytes] = {}
-        missing: set[EntryId] = set()
-        for number in range(effect.first, effect.first + effect.count):
-            if number in damaged:
-                continue
-            if number in held:
-                if len(found) == self.answer_entries_max:
-                    break
-                found[EntryId(number)] = held[number]
-            else:
-                missing.add(EntryId(number))
-        unreadable = frozenset(EntryId(number) for number in damaged)
-        return RecoveryReadAnswered(LEDGER, effect.member, effect.first, found, frozenset(missing), unreadable)
 
 
 class Run:

@@ -64,7 +64,7 @@ def test_different_bytes_under_the_same_id_are_refused() -> None:
     disk.sync()
     assert disk.handle(append(4, forged)) == [answer(4, AppendStatus.CONFLICTING, 1)]
     assert disk.handle(append(5, forged, recovery=True)) == [answer(5, AppendStatus.CONFLICTING, 1)]
-    assert disk.index.held[LEDGER][1] == E1
+    assert disk.index.entries[LEDGER][EntryId(1)] == E1
 
 
 @pytest.mark.hazard("ledger-id-given-twice")
@@ -84,7 +84,7 @@ def test_ledger_holds_the_entries_of_one_topic() -> None:
 def test_damaged_copy_is_replaced_by_a_repeated_add() -> None:
     """Bytes that cannot be read cannot be compared, and good bytes are better than none."""
     disk = writable()
-    disk.index.damaged.add((LEDGER, 0))
+    disk.index.damaged[LEDGER, EntryId(0)] = None
     assert disk.handle(append(2, E0, recovery=True)) == []
     assert disk.sync() == [answer(2, AppendStatus.OK, 0)]
 

@@ -3,8 +3,8 @@
 from oncelog.core.ids import EntryId, LedgerId
 from oncelog.core.ledger.metadata import EntryRange, LedgerState
 from oncelog.core.repair.queue_events import DamageReported, LedgerRemoved
+from tests.core.repair.queue_world import QueueWorld, record
 from tests.core.repair.repair_world import A, B, C
-from tests.core.repair.test_repair_queue import QueueWorld, record
 
 
 def test_entries_are_counted_by_their_copies() -> None:

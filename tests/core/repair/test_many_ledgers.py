@@ -5,8 +5,8 @@ from dataclasses import replace
 from oncelog.core.ids import LedgerId
 from oncelog.core.repair.events import RepairJob
 from oncelog.core.repair.queue_events import AssessmentsDue, DamageReported, QueueTicked, StartRepair
+from tests.core.repair.queue_world import SETTINGS, QueueWorld, record
 from tests.core.repair.repair_world import B, C, D
-from tests.core.repair.test_repair_queue import SETTINGS, QueueWorld, record
 
 COUNT = 7
 SOME = replace(SETTINGS, assessed_at_once=2)

@@ -26,9 +26,9 @@ from oncelog.core.repair.events import (
 from oncelog.core.repair.ledger_repair import LedgerRepair
 from oncelog.core.repair.node_removal import decommission_refusal
 from oncelog.core.repair.queue_events import AskOwnerToRoll, DamageReported
+from tests.core.repair.queue_world import LOG, OWNER, QueueWorld, record
 from tests.core.repair.repair_world import LEDGER, TOPIC, A, B, C, Copies, D, E, RepairWorld, closed, held
 from tests.core.repair.test_ledger_repair import SWAP, lost_disk
-from tests.core.repair.test_repair_queue import LOG, OWNER, QueueWorld, record
 
 
 class Forgetful(RepairWorld):

@@ -1,17 +1,95 @@
-"""Ledgers below an index are deleted at the request of an administrator, and nothing else."""
+"""Ledgers are deleted at the request of an administrator: up to the end, or below an index and nothing else."""
 
 from dataclasses import replace
 
 import pytest
 
 from oncelog.core.errors import InvalidArgument, NotOwner, ServiceUnavailable, TopicLoading
+from oncelog.core.ids import LedgerId
+from oncelog.core.ledger.metadata import LedgerState
 from oncelog.core.retention.truncations import TRUNCATE_WAIT_MS
 from oncelog.core.topic_events.effects import AnswerTruncate
 from oncelog.core.topic_events.events import DrainRequested, TrimBelowRequested, TruncateRequested
 from tests.core.builders import received
-from tests.core.retention.test_topic_space import RARE, consuming, first_index
+from tests.core.retention.test_topic_space import RARE, START_MS, consuming, first_index
 from tests.core.topic.test_topic_subscriptions import SMALL, Consuming
 from tests.core.topic.topic_world import Owner, World
+
+# --- up to the end ----------------------------------------------------------------------------------------------------
+
+
+def truncated(own: Consuming, call: int = 70) -> AnswerTruncate:
+    own.owner.handle(TruncateRequested(call))
+    own.owner.run()
+    for _ in range(40):
+        if any(answer.call == call for answer in own.owner.emitted(AnswerTruncate)):
+            break
+        own.owner.tick(250).run()
+    (answer,) = [answer for answer in own.owner.emitted(AnswerTruncate) if answer.call == call]
+    return answer
+
+
+@pytest.mark.parametrize("settings", [SMALL, RARE])
+def test_truncation_deletes_everything_up_to_the_end(settings: object) -> None:
+    """Subscriptions skip to the end; what is published afterwards is delivered, also by the next owner."""
+    world = World()
+    own = Consuming(world, "o1", settings)  # type: ignore[arg-type]
+    own.owner.now_ms += START_MS
+    subscribed = own.subscribe(window=2)
+    own.publish(0, 10)
+    assert truncated(own) == AnswerTruncate(70, 10)
+    assert first_index(own) == 10
+    assert own.world.folded_acks().first_needed == 10
+    assert set(own.delivered(subscribed.consumer)) <= {0, 1}
+    own.publish(10, 3)
+    two = Consuming(world, "o2")
+    assert two.delivered(two.subscribe().consumer) == [10, 11, 12]
+    assert two.owner.open().last_sequence_id == 12
+    closed = [metadata for metadata, _ in world.ledgers.values() if metadata.state is LedgerState.CLOSED]
+    assert {link.ledger_id for link in world.record.ledgers} <= set(world.ledgers)
+    assert all(metadata.ledger_id >= LedgerId(1) for metadata in closed)
+
+
+def test_truncation_of_an_empty_topic_is_answered_at_once() -> None:
+    """And again: nothing is left to delete."""
+    own = consuming()
+    assert truncated(own) == AnswerTruncate(70, 0)
+    own.publish(0, 3)
+    assert truncated(own, 71) == AnswerTruncate(71, 3)
+    assert truncated(own, 72) == AnswerTruncate(72, 3)
+
+
+def test_truncation_that_takes_long_is_answered_and_goes_on() -> None:
+    """Its client asks again; the owner of a closed topic has no answer but that."""
+    own = consuming()
+    own.publish(0, 5)
+    own.owner.handle(TruncateRequested(1))
+    own.owner.tick(TRUNCATE_WAIT_MS)
+    (answer,) = own.owner.emitted(AnswerTruncate)
+    assert isinstance(answer.error, ServiceUnavailable)
+    own.owner.run()
+    for _ in range(20):
+        own.owner.tick(250).run()
+    assert first_index(own) == 5
+    own.publish(5, 5)
+    own.owner.handle(TruncateRequested(2))
+    own.owner.handle(DrainRequested())
+    own.owner.run()
+    own.owner.handle(TruncateRequested(3))
+    errors = {answer.call: type(answer.error) for answer in own.owner.emitted(AnswerTruncate)}
+    assert errors[2] is NotOwner
+    assert errors[3] is NotOwner
+
+
+def test_truncation_is_refused_while_the_topic_does_not_serve() -> None:
+    """Its client tries again."""
+    owner = Owner(World(), "o1")
+    owner.handle(TruncateRequested(1))
+    (answer,) = owner.emitted(AnswerTruncate)
+    assert isinstance(answer.error, TopicLoading)
+
+
+# --- below an index ---------------------------------------------------------------------------------------------------
 
 
 def trimmed(own: Consuming, below: int | None, call: int = 70) -> AnswerTruncate:

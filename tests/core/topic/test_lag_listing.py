@@ -2,8 +2,9 @@
 
 import pytest
 
+from oncelog.core.names import KAFKA_GROUPS
 from oncelog.core.topic.lag_listing import Lag, LagQuery, LagSort, LagState, lag_position
-from oncelog.core.topic.listing import ListPosition
+from oncelog.core.topic.listing import ListedState, ListPosition, ListQuery
 
 IDLE = Lag(backlog=7, oldest_ms=40, has_consumers=False, blocked=False, redrive=False)
 
@@ -50,3 +51,15 @@ def test_query_matches_texts_in_any_case() -> None:
     assert not query.matches("audit")
     assert LagQuery().matches_topic("")
     assert LagQuery().matches("x")
+
+
+def test_lists_of_everything_leave_out_the_topics_of_the_doors() -> None:
+    """Unless they are looked for. Lists of a state have them, so that no trouble is hidden."""
+    topic = f"public/default/{KAFKA_GROUPS}"
+    for matches in (LagQuery().matches_topic, LagQuery(topic="groups").matches_topic, ListQuery().matches):
+        assert not matches(topic)
+    assert LagQuery(topic=KAFKA_GROUPS).matches_topic(topic)
+    assert ListQuery(name=KAFKA_GROUPS).matches(topic)
+    assert LagQuery(LagState.BLOCKED).matches_topic(topic)
+    assert ListQuery(ListedState.WAITING).matches(topic)
+    assert ListQuery().matches("public/__oncelog_x/orders")

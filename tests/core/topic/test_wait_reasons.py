@@ -2,8 +2,11 @@
 
 import zlib
 
+import pytest
+
 from oncelog.core.chain.replay import TakeoverFailed
-from oncelog.core.errors import EntriesLost, IdsExhausted, StoreUnavailable, TopicLoading
+from oncelog.core.errors import CorruptEntry, EntriesLost, IdsExhausted, OncelogError, StoreUnavailable, TopicLoading
+from oncelog.core.format_errors import UnknownFormat
 from oncelog.core.ids import Incarnation, LedgerId, SessionNumber, TopicId
 from oncelog.core.ledger.member_selection import StorageNodesUpdated
 from oncelog.core.topic.serving import TopicSettings
@@ -57,6 +60,19 @@ def test_client_gets_the_retriable_error_behind_the_reason_or_topic_loading() ->
     error = own.error(0)
     assert isinstance(error, TopicLoading)
     assert error.details["reason"] == EntriesLost.code
+
+
+@pytest.mark.parametrize(
+    "error", [CorruptEntry("topic record of format 9: this version reads formats 1 and 6"), UnknownFormat("format 9")]
+)
+def test_what_is_of_another_format_needs_another_version_and_no_backup(error: OncelogError) -> None:
+    """A backup has it in the same format."""
+    own = reasons()
+    own.failed(RECORD, error)
+    found = own.current(0)
+    assert found is not None
+    assert "start the version that has written" in found.help.partition("damaged")[0]
+    assert "backup" not in found.help.partition("damaged")[0]
 
 
 def test_topic_that_was_lost_waits_for_nothing() -> None:

@@ -21,17 +21,14 @@ from oncelog.core.formats.entry import EntryKind, body_of, peek_header
 from oncelog.core.formats.ledger_page import ListPage, decode_page, encode_page
 from oncelog.core.formats.opening import Granted, ProducerOpening
 from oncelog.core.formats.topic_record import CursorRecord, LedgerLink, TopicRecord
-from oncelog.core.ids import NO_ENTRY, EntryId, Incarnation, LedgerId, ProducerId, SessionNumber
+from oncelog.core.ids import EntryId, Incarnation, LedgerId, ProducerId, SessionNumber
 from oncelog.core.ledger.member_selection import StorageNodesUpdated
 from oncelog.core.ledger.member_status import AppendStatus
 from oncelog.core.ledger.metadata import LedgerKey, LedgerMetadata, LedgerState
 from oncelog.core.ledger.recovery import (
     FenceMember,
-    MemberFenced,
     RecoveryAdd,
-    RecoveryAdded,
     RecoveryRead,
-    RecoveryReadAnswered,
 )
 from oncelog.core.publishing.dedup_state import DedupState
 from oncelog.core.records.records import (
@@ -76,6 +73,7 @@ from oncelog.core.topic_events.events import (
     TopicTimerFired,
 )
 from tests.core.builders import TOPIC, A, B, C, checksum, fold
+from tests.core.ledger import correct_members
 
 SETTINGS = TopicSettings()
 T = TypeVar("T")
@@ -176,6 +174,10 @@ class World:
                     assert ledger.ledger_id not in self.ledgers or self.proves_deletion_of(ledger.ledger_id)
                     self.ledgers.pop(ledger.ledger_id, None)
                 del self.pages[name]
+
+    def held(self, member: Incarnation, ledger_id: LedgerId) -> dict[int, bytes]:
+        """What one node holds of a ledger."""
+        return self.nodes[member].setdefault(ledger_id, {})
 
     def entries_of(self, ledger_id: LedgerId) -> dict[int, bytes]:
         """All entries of a ledger that at least one node holds."""
@@ -345,19 +347,11 @@ class Owner:
                 return [event for member in effect.members for event in self._add(effect, member)]
             case FenceMember():
                 world.fenced.add((effect.member, effect.ledger_id))
-                held = world.nodes[effect.member].get(effect.ledger_id, {})
-                lac = max((peek_header(data).last_add_confirmed for data in held.values()), default=NO_ENTRY)
-                return [MemberFenced(effect.ledger_id, effect.member, EntryId(max(held, default=-1)), lac)]
+                return [correct_members.fenced(effect, world.held(effect.member, effect.ledger_id))]
             case RecoveryRead():
-                held = world.nodes[effect.member].get(effect.ledger_id, {})
-                ids = [EntryId(i) for i in range(effect.first, effect.first + effect.count)]
-                found = {i: held[i] for i in ids if i in held}
-                missing = frozenset(i for i in ids if i not in held)
-                return [RecoveryReadAnswered(effect.ledger_id, effect.member, effect.first, found, missing)]
+                return [correct_members.read(effect, world.held(effect.member, effect.ledger_id))]
             case RecoveryAdd():
-                world.nodes[effect.member].setdefault(effect.ledger_id, {}).update(effect.entries)
-                ids = [entry_id for entry_id, _ in effect.entries]
-                return [RecoveryAdded(effect.ledger_id, effect.member, tuple(ids), ok=True)]
+                return [correct_members.added(effect, world.held(effect.member, effect.ledger_id))]
             case ReadEntries():
                 return self._read(effect)
             case ReadMessages():
@@ -405,7 +399,7 @@ class Owner:
         ids = [add.entry_id for add in effect.adds]
         if (member, effect.ledger_id) in self.world.fenced:
             return [EntriesAnswered(effect.ledger_id, member, ids, AppendStatus.FENCED)]
-        held = self.world.nodes[member].setdefault(effect.ledger_id, {})
+        held = self.world.held(member, effect.ledger_id)
         held.update({add.entry_id: b"".join(map(bytes, add.parts)) for add in effect.adds})
         return [EntriesAnswered(effect.ledger_id, member, ids, AppendStatus.OK)]
 

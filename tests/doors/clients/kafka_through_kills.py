@@ -10,13 +10,13 @@ from pathlib import Path
 import pytest
 
 import oncelog
-from oncelog.runtime.port_claim import claim_port, port_of
 from oncelog_doors.proof.kafka.proxy import KafkaProxy
 from tests.cluster.cluster_fixture import DEADLINE_S, Cluster
 from tests.cluster.kills import just_seen
 from tests.cluster.loads import read_all
 from tests.cluster.programs import Running, running
 from tests.cluster.until import until
+from tests.doors.clients.door_clusters import LASTING_MS, cluster_with_door
 from tests.doors.clients.kafka_lines import PROGRAM_S, KafkaPrograms
 from tests.doors.clients.kafka_programs import Message, Options
 
@@ -25,14 +25,10 @@ LINES = [b"line %d" % number for number in range(6_000)]
 LINES_EACH = 1_000
 
 
-@pytest.fixture(scope="module")
-def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    """Sessions end later than any deadline of a test, so nothing waits for one to end."""
-    directory = tmp_path_factory.mktemp("cluster")
-    with (
-        claim_port("127.0.0.1") as claim,
-        Cluster.running(directory, kafka_port=port_of(claim), session_timeout_ms=60_000) as own,
-    ):
+@pytest.fixture(name="cluster", scope="module")
+def shared_kafka_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    """One for all tests of a file, in which no session ends."""
+    with cluster_with_door(tmp_path_factory.mktemp("cluster"), "kafka", session_timeout_ms=LASTING_MS) as own:
         yield own
 
 

@@ -13,9 +13,9 @@ import oncelog
 from oncelog_doors.proof.pulsar.proxy import PulsarProxy
 from tests.cluster.cluster_fixture import Cluster
 from tests.cluster.conftest import client
-from tests.doors.clients.pulsar_cluster import cluster
+from tests.doors.clients.door_clusters import lasting_pulsar_cluster
 
-__all__ = ["client", "cluster"]
+__all__ = ["client", "lasting_pulsar_cluster"]
 
 DEADLINE_S = 120.0
 MIB = 1024 * 1024

@@ -11,10 +11,10 @@ import oncelog
 from tests.cluster.cluster_fixture import Cluster
 from tests.cluster.conftest import client
 from tests.doors.clients import publish_file
+from tests.doors.clients.door_clusters import lasting_pulsar_cluster
 from tests.doors.clients.file_publisher import TOPIC, Publisher, publish_through_kills
-from tests.doors.clients.pulsar_cluster import cluster
 
-__all__ = ["client", "cluster"]
+__all__ = ["client", "lasting_pulsar_cluster"]
 
 TIMEOUT_S = 30
 

@@ -2,41 +2,21 @@
 
 import asyncio
 import signal
-from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
 from oncelog.core.names import KAFKA_GROUPS
-from oncelog.runtime.port_claim import claim_port, port_of
 from tests.cluster.cluster_fixture import Cluster
+from tests.doors.clients.door_clusters import lasting_kafka_cluster, servers
 from tests.doors.clients.groups.group_member import LIBRARIES
+from tests.doors.clients.groups.grouped_topics import PARTITIONS, members, new_topic
 from tests.doors.clients.groups.members import Members, check_starts
 from tests.doors.clients.groups.published import publish
-from tests.doors.clients.groups.rounds import PARTITIONS, commit_through_kills, new_topic, two_members
+from tests.doors.clients.groups.rounds import commit_through_kills, two_members
+
+__all__ = ["lasting_kafka_cluster", "members", "servers"]
 
 pytestmark = pytest.mark.asyncio
-
-
-@pytest.fixture
-def cluster(tmp_path: Path) -> Iterator[Cluster]:
-    """Sessions of services end later than any deadline of a test, so nothing waits for one to end."""
-    with (
-        claim_port("127.0.0.1") as claim,
-        Cluster.running(tmp_path, kafka_port=port_of(claim), session_timeout_ms=60_000) as own,
-    ):
-        yield own
-
-
-@pytest.fixture
-def servers(cluster: Cluster) -> str:
-    return str(cluster.status()["kafka_servers"])
-
-
-@pytest.fixture
-def members(tmp_path: Path, servers: str) -> Iterator[Members]:
-    with Members.of(tmp_path, servers) as own:
-        yield own
 
 
 @pytest.mark.parametrize("library", LIBRARIES)

@@ -8,31 +8,19 @@ import httpx
 import pytest
 from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 
-from oncelog.runtime.port_claim import claim_port, port_of
 from oncelog_doors.core.kafka.error_codes import ErrorCode
 from tests.cluster.cluster_fixture import Cluster
 from tests.cluster.until import until_sync
+from tests.doors.clients.door_clusters import servers, small_kafka_cluster
 from tests.doors.clients.kafka_administrators import ADMINISTRATORS, Administrator
 from tests.doors.clients.kafka_programs import NO_OPTIONS, PUBLISHERS, READERS, Message
 from tests.doors.kafka.raw_client import raw_client
 
+__all__ = ["servers", "small_kafka_cluster"]
+
 MESSAGES = [Message(b"value %d" % number) for number in range(50)]
 #: What is asked of a topic, as REST has it.
 TOPIC = "/admin/v2/persistent/public/default"
-
-
-@pytest.fixture(scope="module")
-def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    with (
-        claim_port("127.0.0.1") as claim,
-        Cluster.running(tmp_path_factory.mktemp("kafka"), storage_nodes=1, owners=1, kafka_port=port_of(claim)) as own,
-    ):
-        yield own
-
-
-@pytest.fixture
-def servers(cluster: Cluster) -> str:
-    return str(cluster.status()["kafka_servers"])
 
 
 @pytest.fixture(params=ADMINISTRATORS)

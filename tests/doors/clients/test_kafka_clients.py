@@ -1,35 +1,22 @@
 """Client libraries of Kafka at a door: each reads what another one has sent, and so does the SDK."""
 
 import asyncio
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
 import oncelog
-from oncelog.runtime.port_claim import claim_port, port_of
 from tests.cluster.cluster_fixture import Cluster
+from tests.doors.clients.door_clusters import servers, small_kafka_cluster
 from tests.doors.clients.kafka_programs import DEADLINE_S, NO_OPTIONS, PUBLISHERS, READERS, Message, Options, Read
+
+__all__ = ["servers", "small_kafka_cluster"]
 
 MESSAGES = [
     Message(b"value %d" % number, b"key %d" % (number % 7), (("h", b"\xff%d" % number), ("h", b"again")))
     for number in range(200)
 ]
 TOMBSTONE = Message(None, b"key 1")
-
-
-@pytest.fixture(scope="module")
-def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    with (
-        claim_port("127.0.0.1") as claim,
-        Cluster.running(tmp_path_factory.mktemp("kafka"), storage_nodes=1, owners=1, kafka_port=port_of(claim)) as own,
-    ):
-        yield own
-
-
-@pytest.fixture
-def servers(cluster: Cluster) -> str:
-    return str(cluster.status()["kafka_servers"])
 
 
 @pytest.mark.parametrize("library", PUBLISHERS)

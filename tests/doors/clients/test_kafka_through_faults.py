@@ -1,16 +1,16 @@
 """Client libraries of Kafka publish through lost answers and kills: everything is stored once, in its order."""
 
 import asyncio
-from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
-from oncelog.runtime.port_claim import claim_port, port_of
 from oncelog_doors.proof.kafka.proxy import KafkaProxy
 from tests.cluster.cluster_fixture import DEADLINE_S, Cluster
 from tests.cluster.until import until
+from tests.doors.clients.door_clusters import lasting_kafka_cluster
 from tests.doors.clients.kafka_programs import NO_OPTIONS, PUBLISHERS, READERS, Message, Options
+
+__all__ = ["lasting_kafka_cluster"]
 
 pytestmark = pytest.mark.asyncio
 
@@ -21,16 +21,6 @@ SMALL: dict[str, Options] = {
     "kafka-python": {"batch_size": 500, "max_in_flight_requests_per_connection": 5},
     "aiokafka": {"max_batch_size": 500},
 }
-
-
-@pytest.fixture
-def cluster(tmp_path: Path) -> Iterator[Cluster]:
-    """Sessions end later than any deadline of a test, so nothing waits for one to end."""
-    with (
-        claim_port("127.0.0.1") as claim,
-        Cluster.running(tmp_path, kafka_port=port_of(claim), session_timeout_ms=60_000) as own,
-    ):
-        yield own
 
 
 def values(servers: str, topic: str) -> list[bytes | None]:

@@ -4,13 +4,13 @@ import asyncio
 import json
 import shutil
 import subprocess
-from collections.abc import Iterator
 
 import pytest
 
-from oncelog.runtime.port_claim import claim_port, port_of
-from tests.cluster.cluster_fixture import Cluster
+from tests.doors.clients.door_clusters import servers, small_kafka_cluster
 from tests.doors.kafka.raw_client import raw_client
+
+__all__ = ["servers", "small_kafka_cluster"]
 
 DEADLINE_S = 60.0
 LINES = [f"line {number}" for number in range(1_000)]
@@ -18,20 +18,6 @@ LINES = [f"line {number}" for number in range(1_000)]
 CODECS = {"none": 0, "gzip": 1, "snappy": 2, "lz4": 3, "zstd": 4}
 #: Of the attributes in a record batch.
 _ATTRIBUTES_AT, _CODEC_BITS = 22, 7
-
-
-@pytest.fixture(scope="module")
-def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    with (
-        claim_port("127.0.0.1") as claim,
-        Cluster.running(tmp_path_factory.mktemp("kcat"), storage_nodes=1, owners=1, kafka_port=port_of(claim)) as own,
-    ):
-        yield own
-
-
-@pytest.fixture
-def servers(cluster: Cluster) -> str:
-    return str(cluster.status()["kafka_servers"])
 
 
 def kcat(servers: str, *words: str, given: str = "") -> str:
@@ -73,8 +59,8 @@ def test_keys_headers_and_null_values(servers: str) -> None:
     """An empty value is null with -Z."""
     kcat(servers, "-P", "-t", "keys", "-K:", "-Z", "-H", "shop=web", given="k1:v1\nk2:\n")
     found = [json.loads(line) for line in kcat(servers, "-C", "-t", "keys", "-e", "-q", "-J").splitlines()]
-    told = [(each["offset"], each["key"], each["payload"], each["headers"]) for each in found]
-    assert told == [(0, "k1", "v1", ["shop", "web"]), (1, "k2", None, ["shop", "web"])]
+    answer = [(each["offset"], each["key"], each["payload"], each["headers"]) for each in found]
+    assert answer == [(0, "k1", "v1", ["shop", "web"]), (1, "k2", None, ["shop", "web"])]
 
 
 def test_lists_and_questions(servers: str) -> None:

@@ -18,11 +18,11 @@ from pulsar import ConsumerType
 
 import oncelog
 from oncelog.runtime.orphan_guard import guarded
-from oncelog.runtime.port_claim import claim_port, port_of
 from tests.cluster.cluster_fixture import Cluster
 from tests.cluster.commands import environment
 from tests.cluster.until import until_sync
 from tests.doors.clients import hold_messages
+from tests.doors.clients.door_clusters import LASTING_MS, cluster_with_door
 
 TIMEOUT_S = 60
 DEADLINE_MS = TIMEOUT_S * 1000
@@ -35,16 +35,8 @@ _numbers = count()
 
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    """Sessions end later than any deadline here, so nothing waits for one to end."""
-    with (
-        claim_port("127.0.0.1") as claim,
-        Cluster.running(
-            tmp_path_factory.mktemp("consumers"),
-            storage_nodes=1,
-            pulsar_port=port_of(claim),
-            session_timeout_ms=60_000,
-        ) as own,
-    ):
+    directory = tmp_path_factory.mktemp("consumers")
+    with cluster_with_door(directory, "pulsar", storage_nodes=1, session_timeout_ms=LASTING_MS) as own:
         yield own
 
 

@@ -18,7 +18,7 @@ from tests.doors.pulsar.bytes_of_clients import body, entry, field
 LIMIT = 1 << 20
 IDS = Ids(7)
 FRONT = body((1, b"shop"), (2, 7), (3, 5000), (6, b"key"), (4, body((1, b"a"), (2, b"b"))), (12, 77))
-#: Schema version, and a field that nobody here knows.
+#: Schema version, and a field that is not known here.
 MORE = field(16, b"\x00\x09") + b"\x82\x02\x03abc"
 
 

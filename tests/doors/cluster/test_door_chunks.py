@@ -36,7 +36,7 @@ def topic(request: pytest.FixtureRequest) -> str:
 
 @pytest_asyncio.fixture
 async def client(door: DoorProgram, topic: str) -> AsyncIterator[RawClient]:
-    """A client of Java, which is told of each SEND, with an open producer of a topic of its own."""
+    """A client of Java, which gets a receipt for each SEND, with an open producer of a topic of its own."""
     async with raw_client(door.port()) as own:
         await own.connect(JAVA, (5, b"token"), (3, token("importer").encode()))
         await own.open_producer(topic=full(topic))

@@ -25,8 +25,9 @@ from tests.doors.cluster.door_client import (
 from tests.doors.cluster.door_program import DoorProgram
 from tests.doors.pulsar.bytes_of_clients import ACK, FLOW, SUBSCRIBE, command, frame
 from tests.doors.pulsar.entries_at_clients import read
-from tests.doors.pulsar.raw_client import DEADLINE_S, RawClient
+from tests.doors.pulsar.raw_client import RawClient
 from tests.doors.pulsar.reader_client import STATS
+from tests.doors.raw_connection import DEADLINE_S
 
 EXCLUSIVE, SHARED = 0, 1
 CONSUMER_BUSY, CONSUMER_NOT_FOUND, NOT_ALLOWED = 5, 13, 22

@@ -81,8 +81,10 @@ async def test_client_with_tls_publishes_once(cluster: Cluster, door: DoorProgra
         first = (await client.answer(send(1, b"one"))).message_id
         assert (await client.answer(send(1, b"one"))).message_id == first
         await client.answer(send(5, b"five"))
-    expected = [("importer", 1, b"one"), ("importer", 5, b"five")]
-    assert await stored(cluster, files, "tls", 2) == expected
+        for _ in range(2):
+            assert (await client.answer(send(7, b"unchecked", checksum=False))).DESCRIPTOR.name == "SendReceipt"
+    expected = [("importer", 1, b"one"), ("importer", 5, b"five"), ("importer", 7, b"unchecked")]
+    assert await stored(cluster, files, "tls", 3) == expected
 
 
 @pytest.mark.asyncio
@@ -104,14 +106,31 @@ async def test_rights_are_those_of_the_role(door: DoorProgram) -> None:
     ):
         for client, role in ((importer, "importer"), (billing, "billing"), (stranger, "stranger")):
             await connect(client, token(role))
-        assert await look_up(billing, "rights") == (0, UNAUTHORIZED)
-        assert await look_up(importer, "rights", may_create=False) == (0, TOPIC_NOT_FOUND)
-        assert await look_up(importer, "rights") == (0, LOOKED_UP)
-        assert await look_up(billing, "rights") == (0, LOOKED_UP)
+        for client in (billing, importer):
+            assert await look_up(client, "rights") == (0, LOOKED_UP)
+            assert await look_up(client, "rights", may_create=False) == (0, TOPIC_NOT_FOUND)
         assert await look_up(stranger, "rights") == (0, UNAUTHORIZED)
         for client in (billing, stranger):
             assert (await client.open_producer(topic=topic("rights"))).error == UNAUTHORIZED
         assert (await importer.open_producer(topic=topic("rights"))).name == "importer"
+        assert await look_up(billing, "rights", may_create=False) == (0, LOOKED_UP)
+        assert await look_up(stranger, "rights") == (0, UNAUTHORIZED)
+
+
+@pytest.mark.asyncio
+async def test_topic_is_created_only_where_its_namespace_allows_it(cluster: Cluster, door: DoorProgram) -> None:
+    """As on Pulsar, the question for its partitions creates nothing; what follows it does, or is refused."""
+    strict = "/admin/v2/namespaces/public/strict"
+    (await cluster.request("PUT", strict, json={"auto_create_topics": False})).raise_for_status()
+    (await cluster.request("POST", f"{strict}/permissions/importer", json=["produce"])).raise_for_status()
+    async with raw_client(door.port()) as client:
+        await connect(client, token("importer"))
+        for namespace, error in (("default", None), ("strict", TOPIC_NOT_FOUND)):
+            name = f"persistent://public/{namespace}/created".encode()
+            for may_create, expected in ((1, LOOKED_UP), (0, TOPIC_NOT_FOUND)):
+                found = await client.answer(frame(command(PARTITIONS, (1, name), (2, 5), (6, may_create))))
+                assert (found.partitions, found.error) == (0, expected)
+            assert getattr(await client.open_producer(topic=name), "error", None) == error
 
 
 @pytest.mark.asyncio
@@ -224,8 +243,8 @@ async def test_topics_are_listed_for_a_role_that_may_read_them(cluster: Cluster,
         assert await listed(importer) == {str(UNAUTHORIZED)}
         parts = {"listed-parted-partition-0", "listed-parted-partition-1"}
         assert await listed(billing) == parts
-        assert await look_up(importer, "listed-one") == (0, LOOKED_UP)
-        await importer.open_producer(topic=topic("listed-parted-partition-1"))
+        for number, name in enumerate(("listed-one", "listed-parted-partition-1")):
+            await importer.open_producer(producer_id=number, topic=topic(name))
         assert await listed(billing) == parts | {"listed-one"}
 
 

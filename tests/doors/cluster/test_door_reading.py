@@ -89,16 +89,16 @@ async def test_last_id_is_that_of_the_last_message(cluster: Cluster, door: DoorP
     async with sdk(cluster, files) as client, connected(door, "billing") as reader:
         await client.create_producer("ends", producer_name="silent")
         await reader.answer(subscribe("ends", LATEST))
-        told = await reader.answer(ask)
-        last = Place(told.message_id.ledger_id, told.message_id.entry_id, told.message_id.batch_index)
-        assert (told.mark_delete.ledger_id, told.mark_delete.entry_id) == last[:2]
+        answer = await reader.answer(ask)
+        last = Place(answer.message_id.ledger_id, answer.message_id.entry_id, answer.message_id.batch_index)
+        assert (answer.mark_delete.ledger_id, answer.mark_delete.entry_id) == last[:2]
         await reader.answer(subscribe("ends", EARLIEST))
         assert (await received(reader, 3))[-1][0] == last
         await (await client.create_producer("ends")).send(b"alone")
         [(place, got)] = await received_entry(reader)
         assert got.value == b"alone"
-        told = (await reader.answer(ask)).message_id
-        assert (told.ledger_id, told.entry_id, told.batch_index) == (*place[:2], NO_BATCH_INDEX)
+        answer = (await reader.answer(ask)).message_id
+        assert (answer.ledger_id, answer.entry_id, answer.batch_index) == (*place[:2], NO_BATCH_INDEX)
 
 
 @pytest.mark.asyncio
@@ -108,8 +108,8 @@ async def test_empty_topic_has_no_last_id(door: DoorProgram) -> None:
         await client.open_producer(topic=topic("empty"))
         async with connected(door, "billing") as reader:
             await reader.answer(subscribe("empty", LATEST))
-            told = (await reader.answer(frame(command(LAST_ID, (1, 1), (2, 70))))).message_id
-            assert (told.ledger_id, told.entry_id) == (2**64 - 1, 2**64 - 1)
+            answer = (await reader.answer(frame(command(LAST_ID, (1, 1), (2, 70))))).message_id
+            assert (answer.ledger_id, answer.entry_id) == (2**64 - 1, 2**64 - 1)
             await client.answer(batch([1]))
             assert [each.sequence_id for _, each in await received(reader, 1)] == [1]
 
@@ -190,7 +190,7 @@ async def test_reader_of_a_deleted_topic_is_closed(cluster: Cluster, door: DoorP
 
 @pytest.mark.asyncio
 async def test_message_that_is_too_large_stops_the_reader(cluster: Cluster, door: DoorProgram, files: Path) -> None:
-    """It is never left out: the client is told its place and its size, there and at each further attempt."""
+    """It is never left out: the client gets its place and its size, there and at each further attempt."""
     async with sdk(cluster, files) as client, connected(door, "billing") as reader:
         producer = await client.create_producer("large")
         await producer.send(b"small")

@@ -75,8 +75,8 @@ async def test_offsets_outlive_owner_and_door(cluster: Cluster, door: DoorProgra
         assert await committed(raw, {0: 0}, topic="missing") == [ErrorCode.UNKNOWN_TOPIC_OR_PARTITION]
         assert await fetched(raw, 0, 1) == [(3, "pläce"), (0, "")]
         assert await fetched(raw, 0, topic="missing") == [(-1, "")]
-        told = cluster.run("admin", "subscriptions", "stats", "orders-partition-0", "billing", "-o", "json")
-        [shown] = json.loads(told.stdout).values()
+        answer = cluster.run("admin", "subscriptions", "stats", "orders-partition-0", "billing", "-o", "json")
+        [shown] = json.loads(answer.stdout).values()
         assert (shown["mark_delete"], shown["msg_backlog"], shown["committed"]["metadata"]) == (3, 7, "pläce")
         await cluster.kill("owner-1", once=lambda: True)
         await cluster.healed()
@@ -89,7 +89,7 @@ async def test_offsets_outlive_owner_and_door(cluster: Cluster, door: DoorProgra
 
 @pytest.mark.hazard("offset-without-its-owner")
 async def test_an_owner_that_does_not_respond_is_no_missing_offset(cluster: Cluster, door: DoorProgram) -> None:
-    """The client is told to ask again, after 10 s; then it gets the offset."""
+    """The client gets an error after which it asks again, after 10 s; then it gets the offset."""
     async with clients(cluster, door) as (client, raw):
         await publish(client, "frozen")
         await committed(raw, {0: 4}, topic="frozen")

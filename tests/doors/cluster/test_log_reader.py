@@ -45,7 +45,7 @@ class Entries:
 
 
 class World:
-    """grants: what is known of the namespace; None: nobody can say now."""
+    """grants: what is known of the namespace; None: it cannot be known now."""
 
     def __init__(self, caller: Caller, data: bytes, *, skip_first: int = 0) -> None:
         raw = stored(data, skip_first=skip_first)
@@ -77,7 +77,7 @@ class World:
 
 @pytest.mark.asyncio
 async def test_role_that_has_lost_its_right_gets_nothing_more() -> None:
-    """Whatever waits for it. While nobody can say, it goes on."""
+    """Whatever waits for it. While that cannot be known, it goes on."""
     world = World(Caller("billing"), columns([b"a"]))
     waiting = asyncio.ensure_future(world.reader.arrival())
     world.grants = None

@@ -12,12 +12,10 @@ from tests.cluster.cluster_fixture import Cluster
 from tests.contract.process.security_world import token
 from tests.doors.cluster.conftest import NewDoor
 from tests.doors.cluster.door_program import DEADLINE_S, DoorProgram, connect
-from tests.doors.pulsar.bytes_of_clients import command as command_of
-from tests.doors.pulsar.bytes_of_clients import frame
 from tests.doors.pulsar.raw_client import RawClient, raw_client
 from tests.doors.pulsar.test_schemas import UNAUTHORIZED, found, stored, version
 
-PARTITIONS = 21
+TOPIC_NOT_FOUND = 11
 _NAMESPACE = "/admin/v2/persistent/public/default"
 _SCHEMAS = f"{_NAMESPACE}/__oncelog_schemas"
 
@@ -36,8 +34,9 @@ def topic(name: str) -> bytes:
 
 
 async def created(client: RawClient, name: str) -> bytes:
-    """The topic of this name."""
-    assert not (await client.answer(frame(command_of(PARTITIONS, (1, topic(name)), (2, 5))))).HasField("error")
+    """The topic of this name. A schema alone creates none, as on Pulsar."""
+    assert (await stored(client, b"early", topic=topic(name))).error == TOPIC_NOT_FOUND
+    assert (await client.open_producer(topic=topic(name))).name == "importer"
     return topic(name)
 
 
@@ -88,7 +87,7 @@ async def test_schemas_are_kept_for_ever_in_a_topic_that_clients_do_not_see(
 
 @pytest.mark.asyncio
 async def test_schemas_belong_to_a_topic_and_not_to_its_name(cluster: Cluster, door: DoorProgram) -> None:
-    """A topic that is made anew begins without. The partitions of a topic have them together."""
+    """A topic that is created again begins without. The partitions of a topic have them together."""
     (await cluster.request("PUT", f"{_NAMESPACE}/anew/partitions", json=2)).raise_for_status()
     async with raw_client(door.port()) as client:
         await connect(client, token("importer"))

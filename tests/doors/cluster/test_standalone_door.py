@@ -41,7 +41,7 @@ async def published(port: int, sequence_id: int) -> int:
 
 @pytest.mark.asyncio
 async def test_door_is_one_of_the_processes(standalone: tuple[Cluster, int]) -> None:
-    """Its address is told, and it is started again when it dies."""
+    """Its address is printed, and it is started again when it dies."""
     cluster, port = standalone
     status = cluster.status()
     assert status["pulsar_url"] == f"pulsar://127.0.0.1:{port}"

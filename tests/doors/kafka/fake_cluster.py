@@ -13,12 +13,10 @@ from oncelog.core.errors import (
     ReaderClosed,
     SessionSuperseded,
     TopicNotFound,
-    Unauthenticated,
 )
 from oncelog.core.formats.epoched_ids import begins_epoch
 from oncelog.core.ids import NO_SEQUENCE, EntryId, LedgerId, Position, SequenceId, TopicId
 from oncelog.core.names import NamespaceName, TopicName, parse_topic
-from oncelog_doors.connections.ports import ProvedCaller
 from oncelog_doors.core.kafka.batch_checks import CheckedBatch
 from oncelog_doors.core.kafka.batch_cuts import at_offset
 from oncelog_doors.core.kafka.batch_numbers import GivenIds
@@ -37,6 +35,7 @@ from oncelog_doors.kafka.ports import (
     StoredAt,
     StoredPlace,
 )
+from tests.doors.fake_tokens import FakeTokens
 from tests.doors.kafka.fake_administration import FakeAdministration
 from tests.doors.kafka.fake_groups import FakeGroups
 from tests.doors.kafka.fake_offsets import FakeOffsets
@@ -191,22 +190,21 @@ class FakeReader:
         self.error, self.closed = ReaderClosed("closed"), True
 
 
-class FakeCluster:
-    """Has the form of `ClusterPort`. tokens: {token: role}; empty: authentication is off."""
+class FakeCluster(FakeTokens):
+    """Has the form of `ClusterPort`."""
 
     cluster_id = "cluster"
     batch_bytes_max = 1_000_000
     partitions_default = 1
 
     def __init__(self, tokens: dict[str, str] | None = None) -> None:
-        self.tokens = tokens or {}
-        #: {token: how long it is valid}; others are for ever
-        self.ends_in_ms: dict[str, int] = {}
-        self.token_error: OncelogError | None = None
+        super().__init__(tokens)
         self.groups = FakeGroups()
         self.offsets = FakeOffsets(self)
         self.logs: dict[TopicName, FakeLog] = {}
         self.partition_counts: dict[str, int] = {"public/default/orders": 0}
+        #: each topic whose number of partitions was asked for
+        self.lookups: list[str] = []
         self.list_error: OncelogError | None = None
         #: roles that may use nothing
         self.denied: set[str] = set()
@@ -247,17 +245,6 @@ class FakeCluster:
     def log(self, name: str = "orders") -> FakeLog:
         return self.logs.setdefault(parse_topic(name), FakeLog())
 
-    @property
-    def authentication(self) -> bool:
-        return bool(self.tokens)
-
-    async def caller_of(self, token: str, address: str) -> ProvedCaller:
-        if self.token_error is not None:
-            raise self.token_error
-        if token not in self.tokens:
-            raise Unauthenticated("the token is not valid")
-        return ProvedCaller(Caller(self.tokens[token], address=address), self.ends_in_ms.get(token))
-
     def _check(self, caller: Caller) -> None:
         if caller is not UNCHECKED and caller.role in self.denied:
             raise PermissionDenied(f"role {caller.role} may not do that")
@@ -265,6 +252,7 @@ class FakeCluster:
     async def partitions(self, topic: TopicName, caller: Caller, *, may_create: bool) -> int:
         self._check(caller)
         name = str(topic)
+        self.lookups.append(name)
         if name not in self.partition_counts:
             if not may_create:
                 raise TopicNotFound(f"there is no topic {name}")

@@ -1,7 +1,7 @@
 """Groups of one namespace with their real core, without an owner: generations are durable at once."""
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import count
 
@@ -23,7 +23,7 @@ from oncelog.core.groups.events import (
 from oncelog.core.ids import Generation
 from oncelog.core.names import NamespaceName, TopicName
 from oncelog_doors.kafka.ports import GroupQuestion
-from tests.doors.pulsar.raw_client import ManualTimers
+from tests.doors.raw_connection import ManualTimers
 
 
 class FakeGroups:
@@ -43,6 +43,8 @@ class FakeGroups:
         self.highest = Generation(0)
         #: {group: whether it has offsets}
         self.offsets: set[str] = set()
+        #: each question for old offsets of clients without a group
+        self.unused_asked: list[tuple[NamespaceName, int]] = []
         #: unused_for_ms of each deletion
         self.deleted_with: list[int] = []
         #: roles that may use no groups
@@ -124,3 +126,9 @@ class FakeGroups:
         had = group in self.offsets
         self.offsets.discard(group)
         return had
+
+    async def delete_unused_offsets(
+        self, namespace: NamespaceName, caller: Caller, *, unused_for_ms: int, timeout_ms: int
+    ) -> Mapping[str, int]:
+        self.unused_asked.append((namespace, unused_for_ms))
+        return {}

@@ -16,9 +16,8 @@ from oncelog_doors.kafka.connection import Connection
 from oncelog_doors.kafka.home import KafkaHome
 from oncelog_doors.wire.kafka_tables import REQUESTS
 from tests.doors.kafka.fake_cluster import FakeCluster
-from tests.doors.pulsar.raw_client import ManualTimers
+from tests.doors.raw_connection import DEADLINE_S, ManualTimers, RawConnection, connected, listening
 
-DEADLINE_S = 60.0
 NO_CLIENT = b"\xff\xff"
 
 
@@ -37,15 +36,8 @@ class KafkaWorld:
 @asynccontextmanager
 async def kafka_world(cluster: FakeCluster | None = None, **options: Any) -> AsyncIterator[KafkaWorld]:
     """options: of `KafkaHome`, and connections_max."""
-    world = KafkaWorld(cluster or FakeCluster(), **options)
-    world.port = await world.door.listen("127.0.0.1", 0)
-    try:
+    async with listening(KafkaWorld(cluster or FakeCluster(), **options)) as world:
         yield world
-    finally:
-        closing = asyncio.ensure_future(world.door.close())
-        await asyncio.wait([closing], timeout=0)
-        world.timers.advance(5_000)
-        await closing
 
 
 def request(api: str, version: int, body: Body, correlation_id: int = 1, *, client_id: bytes = NO_CLIENT) -> bytes:
@@ -55,13 +47,10 @@ def request(api: str, version: int, body: Body, correlation_id: int = 1, *, clie
     return pack(">i", len(data)) + data
 
 
-class RawClient:
+class RawClient(RawConnection):
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        self._reader, self._writer = reader, writer
+        super().__init__(reader, writer)
         self._number = 0
-
-    def write(self, data: bytes) -> None:
-        self._writer.write(data)
 
     def send(self, api: str, version: int, body: Body) -> int:
         """Returns its correlation id."""
@@ -96,21 +85,11 @@ class RawClient:
             except ConnectionError:
                 pass
 
-    async def close(self) -> None:
-        self._writer.close()
-        try:
-            await self._writer.wait_closed()
-        except ConnectionError:
-            pass  # the door was faster
-
 
 @asynccontextmanager
 async def raw_client(port: int) -> AsyncIterator[RawClient]:
-    client = RawClient(*await asyncio.open_connection("127.0.0.1", port))
-    try:
+    async with connected(RawClient, port) as client:
         yield client
-    finally:
-        await client.close()
 
 
 __all__ = ["Address", "KafkaWorld", "RawClient", "kafka_world", "raw_client", "request"]

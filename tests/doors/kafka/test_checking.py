@@ -1,24 +1,26 @@
 """The checks of a connection's batches: which are made together, and that none is forgotten."""
 
 import asyncio
+import threading
 from collections import Counter
+from typing import Any
 
 import pytest
 
+from oncelog.core.formats.batch import LONG_CHECK_BYTES, LONG_CHECK_COUNT
 from oncelog.runtime.tasks import BackgroundTasks
-from oncelog_doors.core.kafka.batch_checks import BatchRefusal, CheckedBatch
+from oncelog_doors.core.kafka.batch_checks import BatchRefusal, CheckedBatch, checked
 from oncelog_doors.core.kafka.error_codes import ErrorCode
 from oncelog_doors.kafka.checking import CHECKED_TOGETHER_BYTES_MAX, Checking, Found
-from oncelog_doors.kafka.partition_reads import MADE_HERE_BYTES_MAX
-from tests.doors.kafka.client_batches import batch_of, numbered
-from tests.doors.kafka.raw_client import DEADLINE_S
+from tests.doors.kafka.client_batches import Sent, batch_of, numbered
+from tests.doors.raw_connection import DEADLINE_S
 
 pytestmark = pytest.mark.asyncio
 
 BYTES_MAX = 1 << 20
 SMALL = batch_of(numbered(1))
 LARGE = batch_of(numbered(4_000))
-assert MADE_HERE_BYTES_MAX < len(LARGE) < BYTES_MAX
+assert LONG_CHECK_BYTES < len(LARGE) < BYTES_MAX
 
 
 class Turns:
@@ -59,6 +61,43 @@ async def test_no_more_bytes_than_a_frame_are_checked_together() -> None:
     fits = CHECKED_TOGETHER_BYTES_MAX // len(LARGE)
     found = await found_in_turns([LARGE] * (fits + 3))
     assert list(Counter(turn for _, turn in found).values()) == [fits, 3]
+
+
+@pytest.mark.parametrize(
+    "batch",
+    [
+        batch_of([Sent()] * (LONG_CHECK_COUNT + 1)),
+        batch_of([Sent()] * 30_000, codec=4),
+        batch_of([Sent(b"x" * 2 * LONG_CHECK_BYTES)], codec=4),
+    ],
+    ids=["many records", "very many, compressed", "large without its compression"],
+)
+async def test_small_batch_that_takes_long_is_checked_in_another_thread(
+    batch: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each record costs 1 us and more: 100,000 would delay all clients of the door by a tenth of a second."""
+    threads = []
+
+    def seen(*given: Any) -> Found:
+        threads.append(threading.current_thread())
+        return checked(*given)
+
+    monkeypatch.setattr("oncelog_doors.kafka.checking.checked", seen)
+    assert len(batch) < LONG_CHECK_BYTES
+    [(found, _)] = await found_in_turns([batch])
+    assert isinstance(found, CheckedBatch)
+    [thread] = threads
+    assert thread is not threading.main_thread()
+
+
+async def test_request_with_many_small_batches_leaves_others_their_turns() -> None:
+    """They are one request, with a batch for each of many partitions."""
+    batch, turns = batch_of(numbered(900)), Turns()
+    checking = Checking(BackgroundTasks())
+    for _ in range(100):
+        await checking.checked(batch, BYTES_MAX)
+    turns.stop()
+    assert turns.count > 100 * len(batch) // (2 * LONG_CHECK_BYTES)
 
 
 async def test_a_refusal_is_that_of_its_own_batch() -> None:

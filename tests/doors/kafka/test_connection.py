@@ -13,7 +13,8 @@ from oncelog_doors.kafka.connection import IDLE_MS
 from oncelog_doors.wire.kafka_tables import REQUESTS
 from tests.cluster.until import until
 from tests.doors.kafka.fake_cluster import FakeCluster
-from tests.doors.kafka.raw_client import DEADLINE_S, RawClient, kafka_world, raw_client, request
+from tests.doors.kafka.raw_client import RawClient, kafka_world, raw_client, request
+from tests.doors.raw_connection import DEADLINE_S
 
 pytestmark = pytest.mark.asyncio
 

@@ -1,4 +1,4 @@
-"""Fetch: which batches a client gets, when, and what it is told where there are none."""
+"""Fetch: which batches a client gets, when, and what it is answered where there are none."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -14,7 +14,8 @@ from oncelog_doors.kafka.partition_reads import END_AGE_MS
 from tests.cluster.until import until
 from tests.doors.kafka.client_batches import batch_of, numbered
 from tests.doors.kafka.fake_cluster import FakeCluster
-from tests.doors.kafka.raw_client import DEADLINE_S, RawClient, kafka_world, raw_client
+from tests.doors.kafka.raw_client import RawClient, kafka_world, raw_client
+from tests.doors.raw_connection import DEADLINE_S
 
 pytestmark = pytest.mark.asyncio
 
@@ -87,7 +88,7 @@ async def test_a_client_that_goes_on_keeps_its_reader_and_one_that_jumps_gets_an
 
 @pytest.mark.hazard("fetch-without-an-answer")
 async def test_an_answer_comes_when_the_time_is_over() -> None:
-    """At the end of the log, the end that is told is the offset of the client: it knows that there is nothing more."""
+    """At the end of the log, the answer names the client's own offset as the end: nothing more is there."""
     async with kafka_world() as world, raw_client(world.port) as client:
         world.cluster.log().append(BATCH, 3)
         client.send("Fetch", 11, fetch(("orders", 0, 3), wait_ms=500))

@@ -17,8 +17,8 @@ from oncelog.core.errors import (
     TopicNotFound,
 )
 from oncelog.core.names import NamespaceName, parse_topic
+from oncelog_doors.core.kafka.administration_codes import refused_for
 from oncelog_doors.core.kafka.error_codes import ErrorCode
-from oncelog_doors.core.kafka.refusals import refused_for
 from oncelog_doors.core.kafka.topic_configs import FOR_EVER, AppliedConfigs, OwnConfigs, Retention, Source
 from oncelog_doors.log_client.kafka_administration import KafkaAdministration
 from oncelog_doors.rest.ports import RestAnswer

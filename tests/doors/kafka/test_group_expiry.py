@@ -10,13 +10,16 @@ from oncelog.core.groups.events import CommitChecked, DeleteRequested, ListReque
 from oncelog.core.groups.limits import INITIAL_DELAY_MS
 from oncelog.core.ids import Generation
 from oncelog.core.names import NamespaceName
+from oncelog_doors.core.kafka.error_codes import ErrorCode
 from oncelog_doors.kafka.group_expiry import INTERVAL_MS
 from oncelog_doors.kafka.ports import GroupQuestion
 from tests.cluster.until import until
 from tests.doors.kafka.fake_cluster import FakeCluster
 from tests.doors.kafka.fake_groups import FakeGroups
-from tests.doors.kafka.raw_client import DEADLINE_S, KafkaWorld, kafka_world, raw_client
+from tests.doors.kafka.raw_client import KafkaWorld, kafka_world, raw_client
+from tests.doors.kafka.test_group_offsets import committed
 from tests.doors.kafka.test_groups import gathered
+from tests.doors.raw_connection import DEADLINE_S
 
 pytestmark = [pytest.mark.asyncio, pytest.mark.hazard("console-groups-fill-the-disk")]
 
@@ -194,3 +197,18 @@ async def test_short_retention_is_kept_in_time() -> None:
         world.timers.advance(5_000)
         await until(lambda: not groups.offsets, DEADLINE_S)
         assert groups.deleted_with == [2_500]
+
+
+async def test_owners_are_asked_for_old_offsets_of_clients_without_a_group() -> None:
+    """In the namespaces of their topics, also where no client has joined a group, so that there is no coordinator."""
+    groups = SeenGroups()
+    cluster = cluster_of(groups)
+    cluster.partition_counts["public/other/orders"] = 1
+    async with kafka_world(cluster, offsets_retention_ms=WEEK_MS) as world:
+        await look(world, groups)
+        assert groups.unused_asked == [(DEFAULT, WEEK_MS)]
+        async with raw_client(world.port) as client:
+            assert await committed(client, {0: 0}, topic="public/other/orders") == [ErrorCode.NONE]
+        groups.unused_asked.clear()
+        await look(world, groups)
+        assert groups.unused_asked == [(DEFAULT, WEEK_MS), (NamespaceName("public", "other"), WEEK_MS)]

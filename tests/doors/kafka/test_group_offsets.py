@@ -9,6 +9,7 @@ from oncelog.core.errors import (
     Conflict,
     ConsumerBusy,
     DeadlineExceeded,
+    InvalidArgument,
     LimitReached,
     OncelogError,
     PermissionDenied,
@@ -24,13 +25,15 @@ from oncelog_doors.kafka.codec import Body
 from tests.cluster.until import until
 from tests.doors.kafka.assignments import assignment, subscription
 from tests.doors.kafka.fake_cluster import FakeCluster
-from tests.doors.kafka.raw_client import DEADLINE_S, KafkaWorld, RawClient, kafka_world, raw_client
-from tests.doors.kafka.test_groups import gathered, heartbeat, sync
+from tests.doors.kafka.raw_client import KafkaWorld, RawClient, kafka_world, raw_client
+from tests.doors.kafka.test_groups import gathered, heartbeat, join, sync
+from tests.doors.raw_connection import DEADLINE_S
 
 pytestmark = pytest.mark.asyncio
 
 ORDERS = "public/default/orders"
 COMMIT, FETCH = 7, 5
+RANGE = [{"name": "range", "metadata": subscription("orders")}]
 
 
 def shop() -> FakeCluster:
@@ -107,6 +110,30 @@ async def test_each_version_tells_offsets(version: int) -> None:
         [topic] = (await client.ask("OffsetFetch", version, asked))["topics"]
         found = [(each["committed_offset"], each["metadata"], each["error_code"]) for each in topic["partitions"]]
         assert (topic["name"], found) == ("orders", [(-1, "", 0), (4, "note", 0)])
+
+
+@pytest.mark.hazard("former-member-commits")
+async def test_former_instance_of_a_static_member_is_fenced_by_its_member_id() -> None:
+    """A restart keeps the generation, so only the member id tells them apart."""
+    static = {"group_instance_id": "shelf-1"}
+    async with kafka_world(shop()) as world, raw_client(world.port) as client:
+        [former] = await gathered(world, client, version=5, protocols=RANGE, **static)
+        await client.ask("SyncGroup", 3, sync(former, mine=assignment({"orders": [0, 1, 2]})) | static)
+        assert await committed(client, {0: 5}, **member(former, **static)) == [ErrorCode.NONE]
+        now = await client.ask("JoinGroup", 5, join(protocols=RANGE, **static))
+        assert (now["error_code"], now["generation_id"]) == (ErrorCode.NONE, former["generation_id"])
+        assert now["member_id"] != former["member_id"]
+        assert await committed(client, {0: 7}, **member(now, **static)) == [ErrorCode.NONE]
+        fenced, unknown = ErrorCode.FENCED_INSTANCE_ID, ErrorCode.UNKNOWN_MEMBER_ID
+        assert await committed(client, {0: 6}, **member(former, **static)) == [fenced]
+        assert await committed(client, {0: 6}, version=6, **member(former)) == [unknown]
+        assert (await client.ask("Heartbeat", 3, heartbeat(former) | static))["error_code"] == fenced
+        assert (await client.ask("SyncGroup", 3, sync(former) | static))["error_code"] == fenced
+        leaving = {"group_id": "billing", "members": [{"member_id": former["member_id"], **static}]}
+        [left] = (await client.ask("LeaveGroup", 3, leaving))["members"]
+        assert left["error_code"] == fenced
+        assert (await client.ask("Heartbeat", 3, heartbeat(now) | static))["error_code"] == ErrorCode.NONE
+        assert await fetched(client, 0) == [(7, "")]
 
 
 @pytest.mark.hazard("former-member-commits")
@@ -325,3 +352,39 @@ async def test_offsets_that_are_used_since_are_not_deleted() -> None:
         answer = await client.ask("OffsetDelete", 0, deletion(0))
         assert codes(answer) == [ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC]
         assert await fetched(client, 0) == [(8, "")]
+
+
+async def test_topic_is_looked_up_for_the_first_of_its_commits() -> None:
+    """And again for a partition that it did not have then. A question for offsets always looks it up: a topic that is
+    gone has none."""
+    cluster = shop()
+    async with kafka_world(cluster) as world, raw_client(world.port) as client:
+        for offset in range(5):
+            assert await committed(client, {0: offset, 1: offset}) == [ErrorCode.NONE] * 2
+        assert cluster.lookups == [ORDERS]
+        assert await committed(client, {0: 6, 3: 0}) == [ErrorCode.NONE, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION]
+        cluster.partition_counts[ORDERS] = 4
+        assert await committed(client, {3: 0}) == [ErrorCode.NONE]
+        assert await committed(client, {3: 0}) == [ErrorCode.NONE]
+        assert cluster.lookups == [ORDERS] * 3
+        assert await fetched(client, 3) == [(0, "")]
+        assert await fetched(client, 3) == [(0, "")]
+        assert cluster.lookups == [ORDERS] * 5
+
+
+@pytest.mark.parametrize("error", [TopicNotFound("it is gone"), InvalidArgument("it is partitioned", field="topic")])
+async def test_commit_to_a_topic_that_was_made_again_in_another_form_reaches_it(error: OncelogError) -> None:
+    cluster = shop()
+    cluster.log(ORDERS).append(b"records", 10)
+    former, now = (3, 0) if isinstance(error, TopicNotFound) else (0, 3)
+    logs = {3: f"{ORDERS}-partition-0", 0: ORDERS}
+    async with kafka_world(cluster) as world, raw_client(world.port) as client:
+        cluster.partition_counts[ORDERS] = former
+        assert await committed(client, {0: 5}) == [ErrorCode.NONE]
+        cluster.partition_counts[ORDERS] = now
+        cluster.offsets.errors[logs[former]] = error
+        assert await committed(client, {0: 4}) == [ErrorCode.NONE]
+        assert cluster.offsets.stored["billing", parse_topic(logs[now])].offset == 4
+        assert cluster.lookups == [ORDERS] * 2
+        assert await committed(client, {0: 3}) == [ErrorCode.NONE]
+        assert cluster.lookups == [ORDERS] * 2

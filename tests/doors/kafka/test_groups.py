@@ -7,14 +7,15 @@ import pytest
 
 from oncelog.core.errors import ConsumerBusy, InvalidName, OncelogError, PermissionDenied, ServiceUnavailable
 from oncelog.core.groups.events import DescribeRequested, SyncRequested
-from oncelog.core.groups.limits import INITIAL_DELAY_MS
+from oncelog.core.groups.limits import INITIAL_DELAY_MS, METADATA_BYTES_MAX, NAME_BYTES_MAX, SESSION_TIMEOUT_MS_MAX
 from oncelog.core.ids import Generation
 from oncelog_doors.core.kafka.error_codes import ErrorCode
 from oncelog_doors.kafka.codec import Body
 from tests.cluster.until import until
 from tests.doors.kafka.assignments import assignment
 from tests.doors.kafka.fake_cluster import FakeCluster
-from tests.doors.kafka.raw_client import DEADLINE_S, KafkaWorld, RawClient, kafka_world, raw_client, request
+from tests.doors.kafka.raw_client import KafkaWorld, RawClient, kafka_world, raw_client, request
+from tests.doors.raw_connection import DEADLINE_S
 
 pytestmark = pytest.mark.asyncio
 
@@ -86,6 +87,21 @@ async def test_client_of_a_later_version_gets_its_id_first() -> None:
         assert asked["member_id"].startswith("app-")
         [joined] = await gathered(world, client, version=5, member_id=asked["member_id"], group_instance_id=None)
         assert (joined["error_code"], joined["member_id"]) == (0, asked["member_id"])
+
+
+@pytest.mark.parametrize(
+    ("fields", "code"),
+    [
+        ({"protocol_type": "x" * (NAME_BYTES_MAX + 1)}, ErrorCode.INVALID_REQUEST),
+        ({"protocols": [{"name": "range", "metadata": bytes(METADATA_BYTES_MAX)}]}, ErrorCode.GROUP_MAX_SIZE_REACHED),
+        ({"session_timeout_ms": SESSION_TIMEOUT_MS_MAX + 1}, ErrorCode.INVALID_SESSION_TIMEOUT),
+    ],
+)
+async def test_join_beyond_a_limit_does_not_reach_the_coordinator(fields: Body, code: ErrorCode) -> None:
+    async with kafka_world() as world, raw_client(world.port) as client:
+        answer = await client.ask("JoinGroup", 3, join("mine", **fields))
+        assert (answer["error_code"], answer["member_id"]) == (code, "mine")
+        assert not world.cluster.groups.asked
 
 
 @pytest.mark.hazard("former-member-commits")

@@ -1,4 +1,4 @@
-"""Produce: what is stored once, in which order, and what each client is told."""
+"""Produce: what is stored once, in which order, and what each client is answered."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -22,7 +22,8 @@ from tests.cluster.until import until
 from tests.core.kafka_batches import GZIP
 from tests.doors.kafka.client_batches import batch_of, numbered
 from tests.doors.kafka.fake_cluster import FakeCluster, FakeLog, FakeProducer
-from tests.doors.kafka.raw_client import DEADLINE_S, KafkaWorld, RawClient, kafka_world, raw_client, request
+from tests.doors.kafka.raw_client import KafkaWorld, RawClient, kafka_world, raw_client, request
+from tests.doors.raw_connection import DEADLINE_S
 
 pytestmark = pytest.mark.asyncio
 
@@ -139,23 +140,23 @@ class _SlowLookUps(FakeCluster):
 
     def __init__(self) -> None:
         super().__init__()
-        self.looked_up = 0
+        self.look_ups = 0
 
     async def partitions(self, topic: TopicName, caller: Caller, *, may_create: bool) -> int:
-        self.looked_up += 1
-        if self.looked_up == 1:
+        self.look_ups += 1
+        if self.look_ups == 1:
             await asyncio.Event().wait()
         return await super().partitions(topic, caller, may_create=may_create)
 
 
 async def test_a_client_goes_while_its_batches_wait_for_the_one_in_front() -> None:
-    """The door goes on: an error that nobody handles would end it, and the connections of all other clients."""
+    """The door goes on: an error that is not handled would end it, and the connections of all other clients."""
     cluster, errors = _SlowLookUps(), list[Any]()
     asyncio.get_running_loop().set_exception_handler(lambda _, context: errors.append(context))
     async with publishing(cluster) as publisher, raw_client(publisher.world.port) as leaving:
         for sequence in range(2):
             leaving.send("Produce", 8, produce(batch(sequence)))
-        await until(lambda: cluster.looked_up == 2, DEADLINE_S)
+        await until(lambda: cluster.look_ups == 2, DEADLINE_S)
         await leaving.close()
         await until(lambda: len(publisher.world.home.connections) == 1, DEADLINE_S)
         assert await publisher.send(batch()) == (ErrorCode.NONE, 0)

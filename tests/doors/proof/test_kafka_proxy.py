@@ -10,7 +10,8 @@ from oncelog_doors.core.kafka.error_codes import ErrorCode
 from oncelog_doors.proof.kafka.proxy import KafkaProxy
 from tests.cluster.until import until
 from tests.doors.kafka.client_batches import batch_of, numbered
-from tests.doors.kafka.raw_client import DEADLINE_S, KafkaWorld, RawClient, kafka_world, raw_client
+from tests.doors.kafka.raw_client import KafkaWorld, RawClient, kafka_world, raw_client
+from tests.doors.raw_connection import DEADLINE_S
 
 pytestmark = pytest.mark.asyncio
 

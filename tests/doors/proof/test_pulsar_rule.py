@@ -51,7 +51,7 @@ def test_names_are_independent() -> None:
 
 
 def test_only_a_new_batch_moves_what_a_new_producer_is_told() -> None:
-    """It is told what was taken, written or not."""
+    """It gets what was taken, written or not."""
     made = marks(pushed=5, persisted=2)
     made.found(SHOP, 2, 9)
     made.found(SHOP, 4, 9)

@@ -68,6 +68,6 @@ def client_entry(ids: Sequence[int], *, codec: int = 0, with_ids: bool = True, *
         producer_name="importer", sequence_id=ids[0], publish_time=PUBLISHED_MS, count=len(ids),
         highest_sequence_id=ids[-1], codec=codec, raw_bytes=len(payload), schema_version=b"\x00\x07", **more,
     )  # fmt: skip
-    # A field that nobody here knows.
+    # A field that is not known here.
     known = metadata.SerializeToString() + b"\x82\x02\x03abc"
     return build_entry(known, zlib.compress(payload) if codec == 2 else payload)

@@ -15,16 +15,15 @@ from oncelog.core.errors import (
     ProducerExpired,
     ProducerFenced,
     TopicNotFound,
-    Unauthenticated,
 )
 from oncelog.core.ids import EntryId, LedgerId, Position, SequenceId
 from oncelog.core.names import NamespaceName, TopicName, parse_topic
-from oncelog_doors.connections.ports import ProvedCaller
 from oncelog_doors.core.pulsar.message_ids import FromFirst, Start
 from oncelog_doors.core.pulsar.subscribing import Subscription
 from oncelog_doors.core.pulsar.verdicts import Accepted, Ids, Known, Rejected, TopicRules, Verdict, verdict_on
 from oncelog_doors.core.shared.named_topics import NamedTopic
 from oncelog_doors.pulsar.ports import ConsumerCallbacks, Decided
+from tests.doors.fake_tokens import FakeTokens
 from tests.doors.pulsar.bytes_of_clients import checksum_matches
 from tests.doors.pulsar.fake_log import FakeLog, FakeReader
 from tests.doors.pulsar.fake_schemas import FakeSchemas
@@ -96,7 +95,7 @@ class FakeProducer:
         self.gave_up_name: bool | None = None
         #: of the chunks whose message is not decided
         self.chunks: list[Decided] = []
-        #: how often it was told that no more chunks come
+        #: how often `gives_no_more_chunks` was called
         self.chunks_ended = 0
         self.end: asyncio.Future[OncelogError] = asyncio.get_running_loop().create_future()
 
@@ -177,16 +176,16 @@ class FakeProducer:
         self.finish(ProducerClosed("closed"))
 
 
-class FakeCluster:
-    """Has the form of `ClusterPort`. tokens: {token: role}; empty: authentication is off."""
+class FakeCluster(FakeTokens):
+    """Has the form of `ClusterPort`."""
 
     def __init__(self, tokens: dict[str, str] | None = None) -> None:
-        self.tokens = tokens or {}
-        #: {token: how long it is valid}; others are for ever
-        self.ends_in_ms: dict[str, int] = {}
+        super().__init__(tokens)
         self.topics: dict[str, FakeTopic] = {}
         self.logs: dict[str, FakeLog] = {}
         self.partition_counts: dict[str, int] = {}
+        #: by their use
+        self.created: list[str] = []
         #: of each namespace
         self.listed: list[NamedTopic] = []
         self.schemas = FakeSchemas()
@@ -199,10 +198,6 @@ class FakeCluster:
         #: look-ups and openings wait until it is set
         self.owner_answers = asyncio.Event()
         self.owner_answers.set()
-
-    @property
-    def authentication(self) -> bool:
-        return bool(self.tokens)
 
     def log(self, name: str) -> FakeLog:
         return self.logs.setdefault(str(parse_topic(name)), FakeLog())
@@ -240,16 +235,13 @@ class FakeCluster:
     def topic(self, name: str) -> FakeTopic:
         return self.topics.setdefault(str(parse_topic(name)), FakeTopic())
 
-    async def caller_of(self, token: str, address: str) -> ProvedCaller:
-        if token not in self.tokens:
-            raise Unauthenticated("the token is not valid here")
-        return ProvedCaller(Caller(self.tokens[token], address=address), self.ends_in_ms.get(token))
-
     async def partitions(self, topic: TopicName, caller: Caller, *, may_create: bool) -> int:
         self.asked.append(str(topic))
         await self.owner_answers.wait()
-        if not may_create and str(topic) not in self.topics:
-            raise TopicNotFound(f"there is no topic {topic}")
+        if str(topic) not in (*self.topics, *self.partition_counts):
+            if not may_create:
+                raise TopicNotFound(f"there is no topic {topic}")
+            self.created.append(str(topic))
         return self.partition_counts.get(str(topic), 0)
 
     async def topics_of(self, namespace: NamespaceName, caller: Caller) -> list[NamedTopic]:

@@ -2,7 +2,7 @@
 
 import asyncio
 import ssl
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from functools import partial
 from typing import Any
@@ -15,40 +15,9 @@ from oncelog_doors.pulsar.frames import Frame, FrameReader, limits_after_connect
 from oncelog_doors.pulsar.home import Home
 from tests.doors.pulsar.bytes_of_clients import CONNECT, PRODUCER, SEND, body, command, entry, frame
 from tests.doors.pulsar.fake_cluster import FakeCluster
+from tests.doors.raw_connection import DEADLINE_S, ManualTimers, RawConnection, connected, listening
 
-DEADLINE_S = 60.0
-#: When a door of a test begins, nearly.
-WALL_MS = 1_764_000_000_000
 TOPIC = b"persistent://public/default/orders"
-
-
-class ManualTimers:
-    """Time that a test moves."""
-
-    def __init__(self) -> None:
-        self._now_ms = 1000
-        self._timers: list[tuple[int, Callable[[], None]]] = []
-
-    def now_ms(self) -> int:
-        return self._now_ms
-
-    def wall_ms(self) -> int:
-        return WALL_MS + self._now_ms
-
-    def at(self, when_ms: int, call: Callable[[], None]) -> Callable[[], None]:
-        timer = (when_ms, call)
-        self._timers.append(timer)
-        return lambda: self._timers.remove(timer) if timer in self._timers else None
-
-    def advance(self, by_ms: int) -> None:
-        """Call what is due, in its order."""
-        end_ms = self._now_ms + by_ms
-        while due := [timer for timer in self._timers if timer[0] <= end_ms]:
-            timer = min(due, key=lambda each: each[0])
-            self._timers.remove(timer)
-            self._now_ms = max(self._now_ms, timer[0])
-            timer[1]()
-        self._now_ms = end_ms
 
 
 class DoorWorld:
@@ -70,26 +39,16 @@ async def door_world(
     tls: ssl.SSLContext | None = None,
     connections_max: int = 100,
 ) -> AsyncIterator[DoorWorld]:
-    world = DoorWorld(cluster or FakeCluster(), limits, connections_max)
-    world.port = await world.door.listen("127.0.0.1", 0, tls)
-    try:
+    async with listening(DoorWorld(cluster or FakeCluster(), limits, connections_max), tls) as world:
         yield world
-    finally:
-        closing = asyncio.ensure_future(world.door.close())
-        await asyncio.wait([closing], timeout=0)
-        world.timers.advance(5_000)
-        await closing
 
 
-class RawClient:
+class RawClient(RawConnection):
     """version: decides the family."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        self._reader, self._writer = reader, writer
+        super().__init__(reader, writer)
         self._frames = FrameReader(limits_after_connect(5 * 1024 * 1024), with_entry="message")
-
-    def write(self, data: bytes) -> None:
-        self._writer.write(data)
 
     async def read(self) -> Frame:
         """The next frame. Raises EOFError when the door has closed the connection."""
@@ -128,21 +87,11 @@ class RawClient:
     def abort(self) -> None:
         self._writer.transport.abort()
 
-    async def close(self) -> None:
-        self._writer.close()
-        try:
-            await self._writer.wait_closed()
-        except ConnectionError:
-            pass  # the door was faster
-
 
 @asynccontextmanager
 async def raw_client(port: int, tls: ssl.SSLContext | None = None) -> AsyncIterator[RawClient]:
-    client = RawClient(*await asyncio.open_connection("127.0.0.1", port, ssl=tls, server_hostname=tls and "localhost"))
-    try:
+    async with connected(RawClient, port, ssl=tls, server_hostname=tls and "localhost") as client:
         yield client
-    finally:
-        await client.close()
 
 
 def producer(
@@ -158,7 +107,8 @@ def send(
     *more: tuple[int, int | bytes],
     producer_id: int = 1,
     producer_name: bytes = b"importer",
+    checksum: bool = True,
 ) -> bytes:
-    """One message. more: fields of SEND."""
-    metadata = body((1, producer_name), (2, sequence_id), (3, 1))
-    return frame(command(SEND, (1, producer_id), (2, sequence_id), *more), entry(metadata, value))
+    """One message. more: fields of SEND. checksum: False: without it and the mark in front of it."""
+    whole = entry(body((1, producer_name), (2, sequence_id), (3, 1)), value)
+    return frame(command(SEND, (1, producer_id), (2, sequence_id), *more), whole if checksum else whole[6:])

@@ -11,7 +11,8 @@ from oncelog_doors.pulsar.replies import NO_REQUEST
 from tests.cluster.until import until
 from tests.doors.pulsar.bytes_of_clients import CONNECT, FLOW, LOOKUP, PING, SUBSCRIBE, body, command, frame
 from tests.doors.pulsar.fake_cluster import FakeCluster
-from tests.doors.pulsar.raw_client import DEADLINE_S, TOPIC, door_world, raw_client, send
+from tests.doors.pulsar.raw_client import TOPIC, door_world, raw_client, send
+from tests.doors.raw_connection import DEADLINE_S
 
 PARTITIONS = 21
 NEW_TRANSACTION = 50
@@ -122,6 +123,7 @@ async def test_partitions_are_those_of_the_cluster() -> None:
             assert (found.partitions, found.error) == expected, topic
             assert found.outcome == (1 if expected[1] else 0)
         assert "pulsar/system/transaction_coordinator_assign" not in world.cluster.asked
+        assert not world.cluster.created
 
 
 @pytest.mark.asyncio

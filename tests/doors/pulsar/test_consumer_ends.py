@@ -22,7 +22,7 @@ from tests.doors.pulsar.consumer_client import (
     subscribe,
     the_consumer,
 )
-from tests.doors.pulsar.raw_client import DEADLINE_S, RawClient, door_world, raw_client
+from tests.doors.pulsar.raw_client import RawClient, door_world, raw_client
 from tests.doors.pulsar.reader_client import (
     CLOSE_CONSUMER,
     LAST_ID,
@@ -33,6 +33,7 @@ from tests.doors.pulsar.reader_client import (
     seek,
     three,
 )
+from tests.doors.raw_connection import DEADLINE_S
 
 NOT_FOUND, NOT_ALLOWED, NOT_NOW = 13, 22, 2
 CLOSE = frame(command(CLOSE_CONSUMER, (1, 1), (2, 8)))
@@ -120,8 +121,8 @@ async def test_last_id_is_that_of_the_topic() -> None:
     async with door_world() as world, raw_client(world.port) as client:
         log_of(world).append(*three()[:2])
         await opened(client)
-        told = await client.answer(ask)
-        assert (told.message_id.ledger_id, told.message_id.entry_id, told.message_id.batch_index) == (5, 1, 2)
+        answer = await client.answer(ask)
+        assert (answer.message_id.ledger_id, answer.message_id.entry_id, answer.message_id.batch_index) == (5, 1, 2)
         billing(world).fails = LedgerUnavailable("not now")
         assert (await client.answer(ask)).error == NOT_NOW
 

@@ -29,8 +29,9 @@ from tests.doors.pulsar.consumer_client import (
     three_delivered,
 )
 from tests.doors.pulsar.entries_at_clients import read
-from tests.doors.pulsar.raw_client import DEADLINE_S, DoorWorld, RawClient, door_world, raw_client
+from tests.doors.pulsar.raw_client import DoorWorld, RawClient, door_world, raw_client
 from tests.doors.pulsar.reader_client import CLOSE_CONSUMER, STATS, filled, flow, nothing_comes, the_connection, three
+from tests.doors.raw_connection import DEADLINE_S
 
 NOT_FOUND, NOT_ALLOWED, NOT_NOW = 13, 22, 2
 
@@ -63,8 +64,8 @@ async def test_message_has_its_place_index_and_append_time() -> None:
         await client.answer(frame(command(CONNECT, (1, b"Pulsar-CPP-v4.2.0"), (4, 20), (10, body((2, 1))))))
         await client.answer(subscribe())
         client.write(flow(1000))
-        told = [(await client.read()).broker_entry for _ in range(3)]
-        assert [each and each.index for each in told] == [10, 13, 14]
+        answer = [(await client.read()).broker_entry for _ in range(3)]
+        assert [each and each.index for each in answer] == [10, 13, 14]
 
 
 @pytest.mark.asyncio
@@ -293,8 +294,8 @@ async def test_policy_acknowledges_what_a_client_cannot_read() -> None:
     async with door_world() as world, raw_client(world.port) as client:
         await three_delivered(world, client)
         billing(world).acks_undecodable = True
-        told = await client.answer(frame(command(ACK, (1, 1), (2, 0), (3, id_of(5, 0)), (4, 0), (8, 70))))
-        assert (told.request_id, told.HasField("error")) == (70, False)
+        answer = await client.answer(frame(command(ACK, (1, 1), (2, 0), (3, id_of(5, 0)), (4, 0), (8, 70))))
+        assert (answer.request_id, answer.HasField("error")) == (70, False)
         assert (billing(world).acked, billing(world).delays_ms) == ({10}, [])
         assert (world.home.counts.undeliverable, world.home.counts.acks_ignored) == (1, 0)
 
@@ -469,8 +470,8 @@ async def test_consumer_that_holds_too_much_gets_nothing_more() -> None:
         await opened(client, SHARED)
         client.write(flow(100_000))
         await messages(client, 1)
-        told = await client.answer(frame(command(STATS, (1, 71), (4, 1))))
-        assert (told.unacked, told.blocked) == (UNACKNOWLEDGED_MAX, True)
+        answer = await client.answer(frame(command(STATS, (1, 71), (4, 1))))
+        assert (answer.unacked, answer.blocked) == (UNACKNOWLEDGED_MAX, True)
         assert the_consumer(world).given == UNACKNOWLEDGED_MAX
         client.write(ack(id_of(5, 0)))
         assert await counts(client, 1) == [(1, 0)]

@@ -150,7 +150,7 @@ def test_entry_of_a_client_goes_out_as_it_came() -> None:
 @pytest.mark.parametrize("with_ids", [True, False])
 @pytest.mark.parametrize("skip", [1, 2, 3])
 def test_known_prefix_of_a_clients_entry_is_cut(codec: int, skip: int, *, with_ids: bool) -> None:
-    """The others stay as they are, also fields that nobody here knows; the batch stays a batch."""
+    """The others stay as they are, also fields that are not known here; the batch stays a batch."""
     ids = [6, 7, 8, 9]
     whole = client_entry(ids, codec=codec, with_ids=with_ids)
     raw = stored(of_client(whole, ids), skip_first=skip)

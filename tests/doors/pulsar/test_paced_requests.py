@@ -6,7 +6,8 @@ from oncelog_doors.core.shared.pace import BURST
 from tests.cluster.until import until
 from tests.doors.pulsar.bytes_of_clients import CLOSE_PRODUCER, CONNECT, LOOKUP, PING, command, frame
 from tests.doors.pulsar.fake_cluster import FakeCluster
-from tests.doors.pulsar.raw_client import DEADLINE_S, TOPIC, RawClient, door_world, producer, raw_client
+from tests.doors.pulsar.raw_client import TOPIC, RawClient, door_world, producer, raw_client
+from tests.doors.raw_connection import DEADLINE_S
 
 LOOK_UP = frame(command(LOOKUP, (1, TOPIC), (2, 5)))
 PING_FRAME = frame(command(PING))
@@ -59,7 +60,7 @@ async def test_roles_have_a_pace_of_their_own() -> None:
 
 @pytest.mark.asyncio
 async def test_producer_that_is_closed_before_its_turn_is_not_opened() -> None:
-    """Its client has given it up; a producer that nobody has would keep its name."""
+    """Its client has given it up; a producer without a client would keep its name."""
     async with door_world() as world, raw_client(world.port) as client:
         await client.connect()
         opened = [producer(producer_id=number, name=b"n%d" % number) for number in range(BURST + 2)]

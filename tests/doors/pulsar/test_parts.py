@@ -103,7 +103,7 @@ def test_part_above_the_limit_of_clients_is_compressed_or_refused() -> None:
 @pytest.mark.parametrize("skip", [0, 1])
 @pytest.mark.parametrize("kept", [[0], [1, 2], [0, 2], [3], [0, 1, 3]])
 def test_part_of_a_clients_entry_has_its_messages(codec: int, skip: int, kept: list[int], *, with_ids: bool) -> None:
-    """The others are left out, also a known prefix; all else stays, also fields that nobody here knows."""
+    """The others are left out, also a known prefix; all else stays, also fields that are not known here."""
     ids = [6, 7, 8, 9, 10][: 4 + skip]
     whole = client_entry(ids, codec=codec, with_ids=with_ids)
     entry = bytes_of(stored(of_client(whole, ids), skip_first=skip, base_index=40), [40 + number for number in kept])

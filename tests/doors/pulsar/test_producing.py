@@ -12,7 +12,8 @@ from oncelog_doors.core.shared.pace import PER_SECOND
 from tests.cluster.until import until
 from tests.doors.pulsar.bytes_of_clients import CLOSE_PRODUCER, PING, body, command, entry, frame
 from tests.doors.pulsar.fake_cluster import FakeCluster, FakeTopic
-from tests.doors.pulsar.raw_client import DEADLINE_S, DoorWorld, RawClient, door_world, producer, raw_client, send
+from tests.doors.pulsar.raw_client import DoorWorld, RawClient, door_world, producer, raw_client, send
+from tests.doors.raw_connection import DEADLINE_S
 
 JAVA, CPP, GO, OLD = b"Pulsar-Java-v4.0.7", b"Pulsar-CPP-v4.2.0", b"Pulsar-Go-v0.18.0", b"2.8.0"
 each_family = pytest.mark.parametrize("version", [JAVA, CPP, GO, OLD], ids=["java", "cpp", "go", "unknown"])
@@ -363,7 +364,7 @@ async def test_late_opening_of_an_abandoned_connection_does_not_win(
 @pytest.mark.asyncio
 @pytest.mark.hazard("token-of-a-deleted-topic")
 async def test_topic_that_was_made_again_takes_its_old_producer() -> None:
-    """As a new instance, told what the new topic has."""
+    """As a new instance, which gets what the new topic has."""
     async with door_world() as world, raw_client(world.port) as client:
         await client.connect()
         opened = await client.open_producer()

@@ -14,7 +14,7 @@ from tests.cluster.until import until
 from tests.core.builders import at
 from tests.doors.core.pulsar.stored_batches import APPENDED_MS, columns, stored
 from tests.doors.pulsar.bytes_of_clients import ACK, CONNECT, REDELIVER, SUBSCRIBE, body, command, frame
-from tests.doors.pulsar.raw_client import DEADLINE_S, WALL_MS, door_world, raw_client
+from tests.doors.pulsar.raw_client import door_world, raw_client
 from tests.doors.pulsar.reader_client import (
     CLOSE_CONSUMER,
     EARLIEST,
@@ -34,6 +34,7 @@ from tests.doors.pulsar.reader_client import (
     the_connection,
     three,
 )
+from tests.doors.raw_connection import DEADLINE_S, WALL_MS
 
 # --- delivering -------------------------------------------------------------------------------------------------------
 
@@ -77,8 +78,8 @@ async def test_index_and_append_time_are_told_if_the_client_asks() -> None:
         await client.answer(frame(command(CONNECT, (1, b"Pulsar-CPP-v4.2.0"), (4, 20), (10, body((2, 1))))))
         await client.answer(subscribe())
         client.write(flow(1000))
-        told = [(await client.read()).broker_entry for _ in range(3)]
-        assert [each and (each.index, each.append_time) for each in told] == [
+        answer = [(await client.read()).broker_entry for _ in range(3)]
+        assert [each and (each.index, each.append_time) for each in answer] == [
             (10, APPENDED_MS),
             (13, APPENDED_MS + 1),
             (14, APPENDED_MS + 2),
@@ -251,10 +252,10 @@ async def test_statistics_of_a_reader() -> None:
         await opened(client, EARLIEST, (6, b"mine"))
         client.write(flow(2))
         await places(client, 2)
-        told = await client.answer(frame(command(STATS, (1, 71), (4, 1))))
-        assert (told.request_id, told.consumer_name, told.type) == (71, "mine", "Exclusive")
-        assert (told.messages_out, told.permits) == (4, 0)
-        assert told.bytes_out > 80
+        answer = await client.answer(frame(command(STATS, (1, 71), (4, 1))))
+        assert (answer.request_id, answer.consumer_name, answer.type) == (71, "mine", "Exclusive")
+        assert (answer.messages_out, answer.permits) == (4, 0)
+        assert answer.bytes_out > 80
 
 
 @pytest.mark.asyncio

@@ -7,8 +7,9 @@ import pytest
 from oncelog.core.errors import PermissionDenied
 from tests.cluster.until import until
 from tests.doors.pulsar.bytes_of_clients import SUBSCRIBE, body, command, frame
-from tests.doors.pulsar.raw_client import DEADLINE_S, TOPIC, DoorWorld, RawClient, door_world, producer, raw_client
+from tests.doors.pulsar.raw_client import TOPIC, DoorWorld, RawClient, door_world, producer, raw_client
 from tests.doors.pulsar.reader_client import CLOSE_CONSUMER, EARLIEST, log_of, nothing_comes, subscribe
+from tests.doors.raw_connection import DEADLINE_S
 
 GET_SCHEMA, GET_OR_CREATE_SCHEMA = 34, 39
 JSON, AVRO, AUTO_CONSUME = 2, 4, 21

@@ -107,13 +107,13 @@ async def test_last_id_is_that_of_the_last_message() -> None:
     nowhere = 2**64 - 1
     async with door_world() as world, raw_client(world.port) as client:
         await opened(client, LATEST)
-        told = await client.answer(ask)
-        assert (told.request_id, told.message_id.ledger_id, told.message_id.entry_id) == (70, nowhere, nowhere)
+        answer = await client.answer(ask)
+        assert (answer.request_id, answer.message_id.ledger_id, answer.message_id.entry_id) == (70, nowhere, nowhere)
         log_of(world).append(*three()[:1])
-        told = await client.answer(ask)
-        assert (told.message_id.ledger_id, told.message_id.entry_id) == (5, 0)
-        assert not told.message_id.HasField("batch_index")
-        assert (told.mark_delete.ledger_id, told.mark_delete.entry_id) == (nowhere, nowhere)
+        answer = await client.answer(ask)
+        assert (answer.message_id.ledger_id, answer.message_id.entry_id) == (5, 0)
+        assert not answer.message_id.HasField("batch_index")
+        assert (answer.mark_delete.ledger_id, answer.mark_delete.entry_id) == (nowhere, nowhere)
         log_of(world).append(three()[1])
         last = (await client.answer(ask)).message_id
         assert (last.entry_id, last.batch_index) == (1, 2)
@@ -135,8 +135,8 @@ async def test_mark_is_where_the_reader_began(start: bytes, mark: tuple[int, int
         log_of(world).append(stored(columns([b"f"]), entry_id=3))
         while (await client.read()).command.message.message_id.entry_id != 3:
             pass
-        told = (await client.answer(frame(command(LAST_ID, (1, 1), (2, 70))))).mark_delete
-        assert (told.ledger_id, told.entry_id) == (mark or (2**64 - 1, 2**64 - 1))
+        answer = (await client.answer(frame(command(LAST_ID, (1, 1), (2, 70))))).mark_delete
+        assert (answer.ledger_id, answer.entry_id) == (mark or (2**64 - 1, 2**64 - 1))
 
 
 @pytest.mark.asyncio

@@ -22,8 +22,9 @@ from tests.doors.pulsar.consumer_client import (
     the_consumer,
     three_delivered,
 )
-from tests.doors.pulsar.raw_client import DEADLINE_S, WALL_MS, door_world, producer, raw_client
+from tests.doors.pulsar.raw_client import door_world, producer, raw_client
 from tests.doors.pulsar.reader_client import CLOSE_CONSUMER, STATS, flow, log_of, nothing_comes, three
+from tests.doors.raw_connection import DEADLINE_S, WALL_MS
 
 NOT_NOW, BUSY, NOT_FOUND, NOT_ALLOWED = 2, 5, 11, 22
 PING_ANSWER_MS = 5_000
@@ -186,8 +187,8 @@ async def test_failover_consumer_learns_whether_it_is_active() -> None:
         other.write(flow(100))
         await nothing_comes(other)
         client.abort()
-        told = await other.read()
-        assert told.command.active_consumer_change.is_active
+        answer = await other.read()
+        assert answer.command.active_consumer_change.is_active
         assert [place(each) for each in await messages(other, 3)] == [(5, 0), (5, 1), (5, 2)]
 
 
@@ -200,9 +201,9 @@ async def test_statistics_of_a_consumer() -> None:
     async with door_world() as world, raw_client(world.port) as client:
         await three_delivered(world, client, SHARED, (6, b"mine"))
         client.write(ack(id_of(5, 0)))
-        told = await client.answer(frame(command(STATS, (1, 71), (4, 1))))
-        assert (told.request_id, told.consumer_name, told.type) == (71, "mine", "Shared")
-        assert (told.messages_out, told.permits, told.unacked, told.blocked) == (5, 995, 4, False)
+        answer = await client.answer(frame(command(STATS, (1, 71), (4, 1))))
+        assert (answer.request_id, answer.consumer_name, answer.type) == (71, "mine", "Shared")
+        assert (answer.messages_out, answer.permits, answer.unacked, answer.blocked) == (5, 995, 4, False)
 
 
 @pytest.mark.asyncio
@@ -213,5 +214,5 @@ async def test_consumer_is_blocked_while_the_owner_withholds_messages() -> None:
         billing(world).paused = True
         assert (await client.answer(frame(command(STATS, (1, 71), (4, 1))))).blocked
         billing(world).fails = ServiceUnavailable("no service answers")
-        told = await client.answer(frame(command(STATS, (1, 72), (4, 1))))
-        assert (told.request_id, told.error, told.messages_out) == (72, NOT_NOW, 0)
+        answer = await client.answer(frame(command(STATS, (1, 72), (4, 1))))
+        assert (answer.request_id, answer.error, answer.messages_out) == (72, NOT_NOW, 0)

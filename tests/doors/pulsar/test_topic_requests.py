@@ -6,16 +6,18 @@ import pytest
 from crc32c import crc32c
 
 from oncelog.core.errors import PermissionDenied
+from oncelog.core.names import KAFKA_GROUPS
 from oncelog_doors.core.shared.named_topics import NamedTopic
 from oncelog_doors.pulsar.topic_requests import LOOKUPS_MAX
 from tests.cluster.until import until
-from tests.doors.pulsar.bytes_of_clients import CONNECT, PING, command, frame
+from tests.doors.pulsar.bytes_of_clients import CONNECT, PING, SUBSCRIBE, command, frame
 from tests.doors.pulsar.fake_cluster import FakeCluster
-from tests.doors.pulsar.raw_client import DEADLINE_S, RawClient, door_world, raw_client
+from tests.doors.pulsar.raw_client import RawClient, door_world, producer, raw_client
+from tests.doors.raw_connection import DEADLINE_S
 
-GET_TOPICS = 32
+GET_PARTITIONS, GET_TOPICS, GET_SCHEMA = 21, 32, 34
 PERSISTENT, NON_PERSISTENT, ALL = 0, 1, 2
-UNAUTHORIZED, INVALID_NAME = 4, 17
+UNAUTHORIZED, INVALID_NAME, NOT_ALLOWED = 4, 17, 22
 ORDERS = "persistent://public/default/orders"
 
 
@@ -90,3 +92,24 @@ async def test_requests_without_an_answer_are_limited() -> None:
         world.cluster.owner_answers.set()
         names = [(await client.read()).name for _ in range(LOOKUPS_MAX + 1)]
         assert sorted(names) == ["pong"] + ["topics"] * LOOKUPS_MAX
+
+
+@pytest.mark.asyncio
+async def test_topic_of_the_doors_is_neither_seen_nor_used() -> None:
+    """The generations of all groups of Kafka's clients are in this one."""
+    own = cluster()
+    own.listed.append(NamedTopic(f"public/default/{KAFKA_GROUPS}"))
+    name = f"persistent://public/default/{KAFKA_GROUPS}".encode()
+    async with door_world(own) as world, raw_client(world.port) as client:
+        await client.connect()
+        assert list((await topics(client)).topics) == [ORDERS]
+        for asked in (
+            producer(topic=name),
+            frame(command(SUBSCRIBE, (1, name), (2, b"sub"), (3, 0), (4, 1), (5, 9))),
+            frame(command(SUBSCRIBE, (1, name), (2, b"reader"), (3, 0), (4, 2), (5, 9), (8, 0))),
+            frame(command(GET_PARTITIONS, (1, name), (2, 9))),
+            frame(command(GET_SCHEMA, (1, 9), (2, name))),
+        ):
+            answer = await client.answer(asked)
+            assert answer.error == NOT_ALLOWED
+        assert own.asked == ["public/default"]

@@ -14,7 +14,7 @@ from oncelog.core.effect_errors import PartitionsDiffer, SourceDiverged, SourceT
 from oncelog.core.errors import InvalidArgument, OncelogError
 from oncelog.core.formats.columns import encode_origin, encode_values
 from oncelog.core.formats.origin import pack_origin
-from oncelog.core.names import parse_namespace, parse_topic
+from oncelog.core.names import KAFKA_GROUPS, parse_namespace, parse_topic
 from oncelog.testing import LocalCluster
 from oncelog_effects.mirror.positions import Origins, copy_positions, subscriptions_of
 from oncelog_effects.mirror.topics import Choice, subscription_of
@@ -214,6 +214,7 @@ async def test_chosen_topics_and_those_that_cannot_be(
     with pytest.raises(InvalidArgument, match="cannot be a copy of itself"):
         await once(client, client, "chosen-a")
     assert not Choice(namespace=parse_namespace("public/default")).takes(parse_topic("orders-billing-DLQ"))
+    assert not Choice(namespace=parse_namespace("public/default")).takes(parse_topic(KAFKA_GROUPS))
 
 
 async def test_once_ends_where_nothing_is_left_to_copy(

@@ -33,7 +33,7 @@ from oncelog.core.topic_events.effects import TopicEffect
 from tests.simulation.world import World
 
 if TYPE_CHECKING:
-    from tests.simulation.servers.owner_server import OwnerServer
+    from tests.simulation.servers.owners.owner_server import OwnerServer
 
 #: between two appends to a topic
 PAUSE_TICKS = (2, 60)

@@ -14,7 +14,7 @@ from oncelog.core.formats.outcome import Outcome
 from oncelog.core.ids import Generation, OwnerEpoch, ProducerId, SessionNumber, TopicId
 from oncelog.core.topic_events.effects import AnswerOpen
 from tests.simulation.network import Network, Stream
-from tests.simulation.servers.owner_server import OwnerServer
+from tests.simulation.servers.owners.owner_server import OwnerServer
 from tests.simulation.world import Process, World
 
 #: One visit of so many is that of a client whose payloads lie.

@@ -21,10 +21,10 @@ from oncelog.core.errors import NotOwner
 from oncelog.core.ids import BEFORE_ALL, Incarnation, OwnerEpoch, Position, TopicId
 from oncelog.verify.violation import Violation
 from tests.oracles.history import History
-from tests.simulation.servers.decoding import decode_topic
-from tests.simulation.servers.metadata_server import MetadataParts
-from tests.simulation.servers.ownership_proofs import Asked, Paths
-from tests.simulation.servers.storage_server import StorageServer
+from tests.simulation.servers.metadata.metadata_server import MetadataParts
+from tests.simulation.servers.nodes.storage_server import StorageServer
+from tests.simulation.servers.owners.ownership_proofs import Asked, Paths
+from tests.simulation.servers.store.decoding import decode_topic
 from tests.simulation.world import Process
 
 ASK_TICKS = (20, 160)

@@ -21,7 +21,7 @@ from oncelog.core.topic_events.effects import AnswerOpen
 from oncelog.verify.violation import Violation
 from tests.simulation.clients.producer_client import ClientParts, Input, ProducerClient
 from tests.simulation.network import Stream
-from tests.simulation.servers.owner_server import OwnerServer
+from tests.simulation.servers.owners.owner_server import OwnerServer
 
 #: A request without an answer is asked again.
 PATIENCE_TICKS = 500

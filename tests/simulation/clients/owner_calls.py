@@ -28,8 +28,8 @@ from oncelog.core.sdk.producer.pending_batches import SendBatches
 from oncelog.core.topic_events.effects import AnswerOpen
 from oncelog.core.topic_events.events import ReceivedBatch
 from tests.simulation.network import Network, Stream
-from tests.simulation.servers.metadata_server import MetadataServer
-from tests.simulation.servers.owner_server import OwnerServer
+from tests.simulation.servers.metadata.metadata_server import MetadataServer
+from tests.simulation.servers.owners.owner_server import OwnerServer
 from tests.simulation.world import Process
 
 

@@ -49,7 +49,7 @@ from tests.oracles.leases import LeaseHistory
 from tests.simulation.clients.owner_calls import Link, OwnerCalls
 from tests.simulation.consumers.messages import keys_of
 from tests.simulation.network import Network
-from tests.simulation.servers.metadata_server import MetadataServer
+from tests.simulation.servers.metadata.metadata_server import MetadataServer
 from tests.simulation.world import Process, World
 
 _OTHER_DIGITS = bytes.maketrans(b"0123456789", b"abcdefghij")

@@ -14,11 +14,11 @@ from oncelog.core.ledger.metadata import LedgerMetadata, LedgerState
 from oncelog.core.topic.topic import Phase
 from tests.oracles.history import History
 from tests.simulation.network import Network
-from tests.simulation.servers.decoding import decode_ledger
-from tests.simulation.servers.ledger_lists import ids_known_to
-from tests.simulation.servers.owner_server import OwnerServer
-from tests.simulation.servers.storage_server import ReadReply, Reply, StorageServer
-from tests.simulation.servers.store import Store
+from tests.simulation.servers.nodes.storage_server import ReadReply, Reply, StorageServer
+from tests.simulation.servers.owners.owner_server import OwnerServer
+from tests.simulation.servers.store.decoding import decode_ledger
+from tests.simulation.servers.store.ledger_lists import ids_known_to
+from tests.simulation.servers.store.store import Store
 from tests.simulation.world import Process, World
 
 READ_TICKS = (30, 160)

@@ -25,7 +25,7 @@ from tests.simulation.consumers.stalls import Stalls
 
 if TYPE_CHECKING:
     from tests.simulation.cluster import Cluster
-    from tests.simulation.servers.topic_shell import TopicShell
+    from tests.simulation.servers.owners.topic_shell import TopicShell
 
 _ORDERED = [SubscriptionType.EXCLUSIVE, SubscriptionType.FAILOVER]
 #: steps between two looks for what stands still

@@ -25,7 +25,7 @@ from tests.oracles.effects_fold import EffectsFold
 from tests.simulation.consumers.messages import StoredMessages, sound_entries
 
 if TYPE_CHECKING:
-    from tests.simulation.servers.owner_server import OwnerParts
+    from tests.simulation.servers.owners.owner_server import OwnerParts
     from tests.simulation.watches.watching import Closed, TopicWatch
 
 #: A quota evicts down to 90 %, with the last message that goes; this much stays in any case.

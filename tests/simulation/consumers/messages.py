@@ -13,11 +13,11 @@ from oncelog.core.formats.columns import decode_columns
 from oncelog.core.formats.entry import EntryHeader, EntryKind, body_of, decode_entry
 from oncelog.core.ids import EntryId, LedgerId, Position, TopicId
 from oncelog.verify.violation import Violation
-from tests.simulation.servers.decoding import decode_ledger
-from tests.simulation.servers.ledger_lists import ids_known_to
+from tests.simulation.servers.store.decoding import decode_ledger
+from tests.simulation.servers.store.ledger_lists import ids_known_to
 
 if TYPE_CHECKING:
-    from tests.simulation.servers.owner_server import OwnerParts
+    from tests.simulation.servers.owners.owner_server import OwnerParts
     from tests.simulation.watches.watching import TopicWatch
 
 #: The topic of all dead letters.

@@ -38,8 +38,8 @@ from tests.simulation.world import Process
 
 if TYPE_CHECKING:
     from tests.simulation.consumers.consumption import TopicConsumption
-    from tests.simulation.servers.owner_server import OwnerServer
-    from tests.simulation.servers.topic_shell import TopicShell
+    from tests.simulation.servers.owners.owner_server import OwnerServer
+    from tests.simulation.servers.owners.topic_shell import TopicShell
 
 #: entries of one read
 READ_ENTRIES = 5

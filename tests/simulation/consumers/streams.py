@@ -15,7 +15,7 @@ from oncelog.verify.violation import Violation
 from tests.simulation.network import Stream
 
 if TYPE_CHECKING:
-    from tests.simulation.servers.owner_server import OwnerServer
+    from tests.simulation.servers.owners.owner_server import OwnerServer
 
 #: Above what an entry of a run takes.
 COST_MAX = 2_000

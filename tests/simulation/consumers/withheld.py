@@ -19,10 +19,10 @@ from oncelog.core.delivery.events import DeliverMessages
 from oncelog.core.ids import OwnerEpoch
 from oncelog.core.sdk.consumer.events import OwnerReport
 from tests.simulation.consumers.streams import ConsumerStream
-from tests.simulation.servers.ownership_proofs import Asked, Paths
+from tests.simulation.servers.owners.ownership_proofs import Asked, Paths
 
 if TYPE_CHECKING:
-    from tests.simulation.servers.topic_shell import TopicShell
+    from tests.simulation.servers.owners.topic_shell import TopicShell
 
 #: for a whole proof; longer than a ZooKeeper session makes no difference
 PROOF_TICKS = 300

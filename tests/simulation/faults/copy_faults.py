@@ -13,7 +13,7 @@ from oncelog.core.ledger.metadata import LedgerMetadata
 from oncelog.core.node.node import DamageFound
 from oncelog.core.node.node_ledger import ENTRY_KINDS, JournalRecord
 from tests.simulation.faults.storage_faults import listed_records, may_lose
-from tests.simulation.servers.storage_server import StorageServer
+from tests.simulation.servers.nodes.storage_server import StorageServer
 
 if TYPE_CHECKING:
     from tests.simulation.faults.faults import Faults

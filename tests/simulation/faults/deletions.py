@@ -14,10 +14,10 @@ from oncelog.core.names import parse_topic
 from oncelog.metadata_store.notes.noting_session import deletion_of
 from oncelog.metadata_store.records.topic_store import NameRecord, encode_name
 from oncelog.metadata_store.session import paths
-from tests.simulation.servers.decoding import decode_ledger
-from tests.simulation.servers.metadata_server import MetadataServer
-from tests.simulation.servers.storage_server import StorageServer
-from tests.simulation.servers.store import ABSENT, Store
+from tests.simulation.servers.metadata.metadata_server import MetadataServer
+from tests.simulation.servers.nodes.storage_server import StorageServer
+from tests.simulation.servers.store.decoding import decode_ledger
+from tests.simulation.servers.store.store import ABSENT, Store
 
 if TYPE_CHECKING:
     from tests.simulation.cluster import Cluster

@@ -27,10 +27,10 @@ from tests.simulation.faults import (
     storage_faults,
 )
 from tests.simulation.network import NetworkFaults
-from tests.simulation.servers.decoding import decode_cursor
-from tests.simulation.servers.owner_server import OwnerServer
-from tests.simulation.servers.storage_server import StorageServer
-from tests.simulation.servers.store import StoreFaults
+from tests.simulation.servers.nodes.storage_server import StorageServer
+from tests.simulation.servers.owners.owner_server import OwnerServer
+from tests.simulation.servers.store.decoding import decode_cursor
+from tests.simulation.servers.store.store import StoreFaults
 from tests.simulation.shapes import SECOND_RESTORE, SECOND_RESTORES, is_drawn
 from tests.simulation.world import Process
 

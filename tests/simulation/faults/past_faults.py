@@ -18,14 +18,14 @@ from oncelog.core.records.id_claim import decode_counter, encode_counter
 from oncelog.core.topic.topic import Phase
 from tests.simulation.faults.copy_faults import when_sound
 from tests.simulation.faults.storage_faults import listed_records, others_are_sound
-from tests.simulation.servers.disk import Disk
-from tests.simulation.servers.node_starts import NOTE_TICKS
-from tests.simulation.servers.storage_server import StorageServer
+from tests.simulation.servers.nodes.disk import Disk
+from tests.simulation.servers.nodes.node_starts import NOTE_TICKS
+from tests.simulation.servers.nodes.storage_server import StorageServer
 
 if TYPE_CHECKING:
     from tests.simulation.faults.copy_faults import SoundLedger
     from tests.simulation.faults.faults import Faults
-    from tests.simulation.servers.owner_server import OwnerServer
+    from tests.simulation.servers.owners.owner_server import OwnerServer
 
 #: a topic that the older store does not know
 UNKNOWN_TOPIC = TopicId("f" * 32)

@@ -14,10 +14,10 @@ from oncelog.core.node.node_ledger import RecordKind
 from oncelog.core.topic.topic import Phase
 from oncelog.core.topic_events.events import TrimRequested
 from tests.simulation.faults.storage_faults import collect_all, make_hole, may_lose_open, open_ledgers
-from tests.simulation.servers.decoding import decode_ledger
-from tests.simulation.servers.owner_server import OwnerServer
-from tests.simulation.servers.storage_server import StorageServer
-from tests.simulation.servers.topic_shell import TopicShell
+from tests.simulation.servers.nodes.storage_server import StorageServer
+from tests.simulation.servers.owners.owner_server import OwnerServer
+from tests.simulation.servers.owners.topic_shell import TopicShell
+from tests.simulation.servers.store.decoding import decode_ledger
 from tests.simulation.shapes import CURSOR_TICKS, is_drawn
 
 if TYPE_CHECKING:

@@ -15,7 +15,7 @@ from oncelog.core.ledger.metadata import LedgerMetadata, LedgerState
 from oncelog.core.topic.topic import Phase
 from oncelog.core.topic_events.events import DrainRequested
 from tests.simulation.faults.storage_faults import collect_all
-from tests.simulation.servers.decoding import decode_ledger, decode_topic
+from tests.simulation.servers.store.decoding import decode_ledger, decode_topic
 
 if TYPE_CHECKING:
     from tests.simulation.faults.faults import Faults

@@ -20,9 +20,9 @@ from oncelog.core.names import parse_topic
 from oncelog.metadata_store.records.topic_store import NameRecord, encode_name
 from oncelog.metadata_store.session import paths
 from tests.simulation.faults import races
-from tests.simulation.servers.restorer import RestoreParts, Restorer
-from tests.simulation.servers.storage_server import StorageServer
-from tests.simulation.servers.store import Store
+from tests.simulation.servers.metadata.restorer import RestoreParts, Restorer
+from tests.simulation.servers.nodes.storage_server import StorageServer
+from tests.simulation.servers.store.store import Store
 
 if TYPE_CHECKING:
     from tests.simulation.faults.faults import Faults

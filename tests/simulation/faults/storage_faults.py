@@ -15,10 +15,10 @@ from oncelog.core.node.node_ledger import JournalRecord, RecordKind
 from oncelog.core.repair.node_removal import may_replace
 from oncelog.core.repair.unlisted import can_go
 from tests.simulation.cluster import SESSION_TICKS
-from tests.simulation.servers.decoding import SLOW, decode_ledger
-from tests.simulation.servers.ledger_lists import chains_of
-from tests.simulation.servers.repair_server import directory_views, listed_ledgers_of
-from tests.simulation.servers.storage_server import StorageServer
+from tests.simulation.servers.metadata.repair_server import directory_views
+from tests.simulation.servers.nodes.storage_server import StorageServer
+from tests.simulation.servers.store.decoding import SLOW, decode_ledger
+from tests.simulation.servers.store.ledger_lists import chains_of, listed_ledgers_of
 
 if TYPE_CHECKING:
     from tests.simulation.faults.faults import Faults

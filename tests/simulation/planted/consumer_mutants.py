@@ -47,7 +47,7 @@ from tests.core.sdk.test_consumer_deliveries import test_newer_delivery_takes_th
 from tests.core.sdk.test_consumer_flush import test_flush_waits_for_every_acknowledgement_before_it
 from tests.core.sdk.test_consumer_session import test_frame_of_a_lower_owner_epoch_is_refused
 from tests.simulation.planted.planted_bug import Mutant
-from tests.simulation.servers.ownership_proofs import OwnershipWatch
+from tests.simulation.servers.owners.ownership_proofs import OwnershipWatch
 
 _append, _refusal = Acknowledging.append, Acknowledging.refusal
 _open, _choose = Subscriptions._open, Activation.choose

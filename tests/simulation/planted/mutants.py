@@ -66,8 +66,9 @@ from tests.simulation.planted.past_mutants import PAST_MUTANTS
 from tests.simulation.planted.planted_bug import Mutant
 from tests.simulation.planted.repair_mutants import REPAIR_MUTANTS
 from tests.simulation.planted.restore_mutants import RESTORE_MUTANTS
-from tests.simulation.servers import owner_server, storage_server
-from tests.simulation.servers.storage_server import StorageServer
+from tests.simulation.servers.nodes import storage_server
+from tests.simulation.servers.nodes.storage_server import StorageServer
+from tests.simulation.servers.owners import owner_server
 
 
 def _always(value: Any) -> Callable[..., Any]:

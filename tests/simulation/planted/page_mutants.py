@@ -10,9 +10,9 @@ from oncelog.core.formats.topic_record import TopicRecord
 from oncelog.core.retention.ledger_sizes import LedgerSizes
 from oncelog.core.retention.topic_retention import TopicRetention
 from oncelog.core.topic.serving import Serving
-from tests.simulation.servers import records
-from tests.simulation.servers.ledger_lists import page_path
-from tests.simulation.servers.topic_shell import TopicShell
+from tests.simulation.servers.owners.topic_shell import TopicShell
+from tests.simulation.servers.store import records
+from tests.simulation.servers.store.ledger_lists import page_path
 
 _without, _write, _start, _cut = TopicRecord.without, TopicShell._write, ReplayList.start, LedgerSizes.cut
 

@@ -12,7 +12,7 @@ from oncelog.core.node.answers import ReadReceived, StorageAnswers
 from oncelog.core.node.node_ledger import StorageLedger
 from oncelog.core.node.review import LedgerReviews
 from oncelog.core.repair.ledger_repair import LedgerRepair
-from tests.core.node.storage_disk import Index
+from tests.core.node.stored_records import Index
 from tests.core.node.test_limbo import test_an_entry_above_the_end_makes_up_for_none_that_is_missing
 from tests.simulation.watches.watching import Watch
 
@@ -43,7 +43,7 @@ def _only_missing(reviews: LedgerReviews, event: Any, records: Any) -> Any:
 
 def _counting_all(index: Index, ledger_id: LedgerId, _end: EntryId) -> int:
     """An entry above the end of the ledger counts for one that is missing."""
-    return len(index.held.get(ledger_id, ()))
+    return len(index.entries.get(ledger_id, ()))
 
 
 def _not_again(answers: StorageAnswers, event: ReadReceived, ledger: StorageLedger) -> Any:

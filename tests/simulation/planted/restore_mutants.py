@@ -25,13 +25,13 @@ from oncelog.metadata.restore import new_tree as trees
 from oncelog.metadata.restore.noted_records import NewestRecords
 from tests.simulation.clients.reader_client import ReaderClient
 from tests.simulation.faults import deletions
-from tests.simulation.servers import inventories
-from tests.simulation.servers import restorer as restoring
-from tests.simulation.servers.kept_copies import KeptCopies
-from tests.simulation.servers.member_requests import MemberRequests
-from tests.simulation.servers.metadata_server import MetadataServer
-from tests.simulation.servers.restorer import Restorer
-from tests.simulation.servers.storage_server import Reply, StorageServer
+from tests.simulation.servers.metadata import restorer as restoring
+from tests.simulation.servers.metadata.metadata_server import MetadataServer
+from tests.simulation.servers.metadata.restorer import Restorer
+from tests.simulation.servers.nodes import inventories
+from tests.simulation.servers.nodes.kept_copies import KeptCopies
+from tests.simulation.servers.nodes.storage_server import Reply, StorageServer
+from tests.simulation.servers.owners.member_requests import MemberRequests
 
 _begin, _linked = ManagedLedger._begin, ManagedLedger.linked
 _survey, _records = Restorer._survey, restoring._records

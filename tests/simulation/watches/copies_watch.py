@@ -10,11 +10,11 @@ from oncelog.core.ids import EntryId, Incarnation, LedgerId
 from oncelog.core.ledger.metadata import LedgerMetadata, LedgerState
 from oncelog.core.node.node_ledger import JournalRecord
 from oncelog.verify.violation import Violation
-from tests.simulation.servers.decoding import decode_ledger, decode_topic
-from tests.simulation.servers.owner_server import OwnerServer
-from tests.simulation.servers.repair_server import memory_of
-from tests.simulation.servers.storage_server import StorageServer
-from tests.simulation.servers.store import Store
+from tests.simulation.servers.metadata.repair_server import memory_of
+from tests.simulation.servers.nodes.storage_server import StorageServer
+from tests.simulation.servers.owners.owner_server import OwnerServer
+from tests.simulation.servers.store.decoding import decode_ledger, decode_topic
+from tests.simulation.servers.store.store import Store
 
 
 class CopyWatch:

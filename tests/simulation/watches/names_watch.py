@@ -19,7 +19,7 @@ from oncelog.core.publishing.sessions import Sessions, TopicSession
 from oncelog.verify.violation import Violation
 
 if TYPE_CHECKING:
-    from tests.simulation.servers.topic_shell import TopicShell
+    from tests.simulation.servers.owners.topic_shell import TopicShell
 
 
 class GatewayLink(Protocol):

@@ -23,10 +23,10 @@ from oncelog.core.ledger.metadata import LedgerMetadata, LedgerState
 from oncelog.core.rebuild.result import RebuiltTopic
 from oncelog.core.rebuild.sources import Chain
 from oncelog.verify.violation import Violation
-from tests.simulation.servers.decoding import decode_ledger
-from tests.simulation.servers.ledger_lists import links_of
-from tests.simulation.servers.restorer import Restored
-from tests.simulation.servers.store import Store
+from tests.simulation.servers.metadata.restorer import Restored
+from tests.simulation.servers.store.decoding import decode_ledger
+from tests.simulation.servers.store.ledger_lists import links_of
+from tests.simulation.servers.store.store import Store
 from tests.simulation.watches.ack_log_watch import AckLogWatch
 from tests.simulation.watches.watching import Closed, TopicWatch, Watch, durable_copies
 

@@ -8,9 +8,9 @@ from oncelog.core.ids import LedgerId, TopicId
 from oncelog.core.ledger.metadata import LedgerMetadata, LedgerState
 from oncelog.core.repair import unlisted
 from oncelog.verify.violation import Violation
-from tests.simulation.servers.decoding import decode_ledger
-from tests.simulation.servers.ledger_lists import chains_of
-from tests.simulation.servers.store import Store
+from tests.simulation.servers.store.decoding import decode_ledger
+from tests.simulation.servers.store.ledger_lists import chains_of
+from tests.simulation.servers.store.store import Store
 
 
 def check_linked(store: Store, path: str, before: bytes | None, after: bytes) -> None:

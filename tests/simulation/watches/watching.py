@@ -16,12 +16,12 @@ from oncelog.core.topic.topic import Phase
 from oncelog.verify.stored_log import check_copies, parse_entry
 from oncelog.verify.violation import Violation
 from tests.oracles.fold import LogFold
-from tests.simulation.servers.decoding import decode_cursor, decode_ledger, decode_topic
-from tests.simulation.servers.ledger_lists import ids_of, links_of
-from tests.simulation.servers.owner_server import OwnerServer
-from tests.simulation.servers.storage_server import StorageServer
-from tests.simulation.servers.store import Store
-from tests.simulation.servers.topic_shell import TopicShell
+from tests.simulation.servers.nodes.storage_server import StorageServer
+from tests.simulation.servers.owners.owner_server import OwnerServer
+from tests.simulation.servers.owners.topic_shell import TopicShell
+from tests.simulation.servers.store.decoding import decode_cursor, decode_ledger, decode_topic
+from tests.simulation.servers.store.ledger_lists import ids_of, links_of
+from tests.simulation.servers.store.store import Store
 from tests.simulation.watches.ack_log_watch import AckLogWatch
 from tests.simulation.watches.copies_watch import CopyWatch
 from tests.simulation.watches.unlisted_watch import check_linked

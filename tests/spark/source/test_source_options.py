@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from oncelog.core.errors import InvalidArgument
-from oncelog.core.names import parse_namespace
+from oncelog.core.names import KAFKA_GROUPS, parse_namespace
 from oncelog_spark.options import NAMES, GivenOptions, connection_options
 from oncelog_spark.sink.names import journal_topic, stage_topic
 from oncelog_spark.sink.options import sink_options
@@ -82,6 +82,13 @@ def test_hidden_topics_match_only_an_expression_that_begins_with_their_prefix(
     assert pattern.matches("public/default/flights") is visible
     assert pattern.matches(journal_topic("public/default/flights", "p")) is hidden
     assert pattern.matches(stage_topic("public/default/flights", "p", "query q", 3)) is hidden
+
+
+@pytest.mark.parametrize(("expression", "matches"), [(".*", False), ("_.*", False), ("^__oncelog_kafka.*", True)])
+def test_topics_of_doors_match_only_an_expression_that_begins_with_their_prefix(expression: str, matches: bool) -> None:
+    """Only superusers read them, so a query over all topics of a role would fail."""
+    pattern = TopicPattern(parse_namespace("public/default"), expression)
+    assert pattern.matches(f"public/default/{KAFKA_GROUPS}") is matches
 
 
 def test_a_name_that_only_resembles_hidden_ones_is_a_topic() -> None:

@@ -113,11 +113,11 @@ def _exit(report: Report, state: object) -> Report:
 def _topics(api: AdminApi, namespace: str | None) -> list[str]:
     """Each topic, and each partition that was used. namespace: None: of all."""
     if namespace is not None:
-        return _names(api.get(topics_path(namespace)))
+        return _names(api.get(topics_path(namespace), doors=True))
     namespaces = [
         each for tenant in _names(api.get(f"{ROOT}/tenants")) for each in _names(api.get(namespaces_path(tenant)))
     ]
-    return [topic for each in namespaces for topic in _names(api.get(topics_path(each)))]
+    return [topic for each in namespaces for topic in _names(api.get(topics_path(each), doors=True))]
 
 
 def _names(answer: Answer) -> list[str]:

@@ -10,12 +10,12 @@ import logging
 import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from types import TracebackType
 from typing import Literal, TypeAlias
 
 from oncelog.client.network.backoff import WaitingReport
 from oncelog.client.network.network import Network
 from oncelog.client.producing.duplicates import REFUSE_ALL, DuplicateRules
+from oncelog.client.producing.fair_lock import FairLock
 from oncelog.client.producing.message_arguments import (
     Key,
     check_lengths,
@@ -92,33 +92,6 @@ PENDING_SLACK_BYTES = 1024 * 1024
 def compression_of(name: CompressionName | None) -> Compression:
     """Raises InvalidArgument, CompressionUnavailable."""
     return require(choice("compression", _COMPRESSIONS, name))
-
-
-class FairLock:
-    """`async with lock:` admits its users one at a time, in the order in which they asked.
-
-    asyncio.Lock wakes its waiters in order, but `locked()` is False between its release and the first step of the next
-    waiter. A caller that checked `locked()` just then would overtake the waiters; `taken` counts them.
-    """
-
-    def __init__(self) -> None:
-        self._lock = asyncio.Lock()
-        #: how many users hold the lock or wait for it
-        self.taken = 0
-
-    async def __aenter__(self) -> None:
-        self.taken += 1
-        try:
-            await self._lock.acquire()
-        except BaseException:
-            self.taken -= 1
-            raise
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        self._lock.release()
-        self.taken -= 1
 
 
 class Sender:

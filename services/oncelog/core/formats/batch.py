@@ -42,6 +42,10 @@ assert HEADER_BYTES == 64
 SPARSE_IDS_MAX = 65_536
 #: An id is below 2**63, and a byte of a varint holds seven bits of it.
 _DELTA_BYTES_MAX = 9
+#: Messages in entries of gateways' clients are read one by one in Python, for 1 to 2 us each, and a change of threads
+#: takes 35. So an entry takes long if it has more messages, or more bytes with or without its compression. A caller
+#: reads it in another thread, beside other tasks.
+LONG_CHECK_BYTES, LONG_CHECK_COUNT = 64 * 1024, 1_000
 _CRC_START = 8
 _CRC = Struct("<I")
 _GENERATION, _GENERATION_AT = Struct("<I"), 16
@@ -307,3 +311,8 @@ def deltas_of(header: BatchHeader, data: Buffer) -> Buffer:
 def payload_of(header: BatchHeader, data: Buffer) -> memoryview:
     """The payload as stored, a slice without a copy."""
     return memoryview(data)[HEADER_BYTES + header.ids_bytes : HEADER_BYTES + header.ids_bytes + header.payload_bytes]
+
+
+def read_cost(batch: BatchHeader, body: Buffer) -> int:
+    """Of reading a stored batch, as the bytes that take about as long: above LONG_CHECK_BYTES it takes long."""
+    return max(len(body), batch.payload_raw_bytes, batch.count * LONG_CHECK_BYTES // LONG_CHECK_COUNT)

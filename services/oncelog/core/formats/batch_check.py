@@ -29,6 +29,7 @@ from oncelog.core.formats import kafka
 from oncelog.core.formats.batch import (
     AS_IT_CAME,
     HEADER_BYTES,
+    LONG_CHECK_BYTES,
     BatchHeader,
     Buffer,
     Checksum,
@@ -43,16 +44,14 @@ from oncelog.core.formats.chunks import decode_chunk, decode_chunk_names
 from oncelog.core.formats.columns import LENGTH_BYTES, NONE_LENGTH, Column, split_columns, split_lengths
 from oncelog.core.formats.compression import Compression
 from oncelog.core.formats.epoched_ids import is_numbered
-from oncelog.core.formats.kafka import expands_beyond, open_batch
+from oncelog.core.formats.kafka import kafka_takes_long, open_batch
 from oncelog.core.formats.origin import unpack_origin
 from oncelog.core.formats.payload import expand_columns, require_count, require_header
-from oncelog.core.formats.pulsar import EXPANSION_MAX, RAW_BYTES_MAX, claimed_bytes, open_entry, open_metadata
+from oncelog.core.formats.pulsar import EXPANSION_MAX, RAW_BYTES_MAX, open_entry, open_metadata, pulsar_takes_long
 from oncelog.core.names import KAFKA
 
 #: Bytes of one event time.
 _TIME_BYTES = 8
-#: A larger entry of a gateway's client is checked while other tasks run.
-LONG_CHECK_BYTES = 64 * 1024
 _PAYLOAD_FORMAT_AT = 3
 _KEY_LENGTH = Struct("<H")
 _VALUE_LENGTH = Struct("<I")
@@ -103,8 +102,8 @@ def unpacks(header: BatchHeader) -> bool:
 
 
 def takes_long(data: Buffer) -> bool:
-    """Whether the check of a batch must not hold other tasks up: of a large entry of a gateway's client, each message
-    is read. A small one may be compressed: one of Pulsar says how large it is, one of Kafka is tried."""
+    """Whether the check of a batch must not hold other tasks up: of an entry of a gateway's client, each message is
+    read."""
     if len(data) <= HEADER_BYTES or data[_PAYLOAD_FORMAT_AT] not in AS_IT_CAME:
         return False
     if len(data) > LONG_CHECK_BYTES:
@@ -115,8 +114,8 @@ def takes_long(data: Buffer) -> bool:
         return False
     payload = payload_of(header, data)
     if header.payload_format == PayloadFormat.KAFKA:
-        return expands_beyond(payload, LONG_CHECK_BYTES)
-    return claimed_bytes(payload) > LONG_CHECK_BYTES
+        return kafka_takes_long(payload)
+    return pulsar_takes_long(payload)
 
 
 def _check_pulsar(

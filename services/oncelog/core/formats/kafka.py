@@ -25,7 +25,7 @@ from struct import Struct
 from typing import NamedTuple
 
 from oncelog.core.errors import CompressionUnavailable, InvalidBatch, MessageTooLarge
-from oncelog.core.formats.batch import Buffer, Checksum
+from oncelog.core.formats.batch import LONG_CHECK_BYTES, LONG_CHECK_COUNT, Buffer, Checksum
 from oncelog.core.formats.columns import Headers
 from oncelog.core.formats.compression import PAYLOAD_RAW_BYTES_MAX, KafkaCodec, expand_kafka
 
@@ -126,13 +126,17 @@ def records_of(head: RecordBatchHead, batch: Buffer, *, raw_bytes_max: int = RAW
     return bytes(expand_kafka(head.codec, memoryview(batch)[HEAD_BYTES:], raw_bytes_max))
 
 
-def expands_beyond(batch: Buffer, raw_bytes: int) -> bool:
-    """Whether a batch is larger than that without its compression; no more than that is decompressed. False also of one
-    that cannot be read."""
-    if len(batch) > raw_bytes:
+def kafka_takes_long(batch: Buffer) -> bool:
+    """Whether reading a record batch takes long. False also of one that cannot be read."""
+    if len(batch) > LONG_CHECK_BYTES:
         return True
     try:
-        records_of(read_head(batch), batch, raw_bytes_max=raw_bytes)
+        head = read_head(batch)
+        # A compressed one that is large is not tried: a decompression takes longer than a change of threads.
+        if head.count > LONG_CHECK_COUNT or (head.codec and len(batch) > LONG_CHECK_BYTES // 4):
+            return True
+        if head.codec:
+            records_of(head, batch, raw_bytes_max=LONG_CHECK_BYTES)
     except MessageTooLarge:
         return True
     except (InvalidBatch, CompressionUnavailable):

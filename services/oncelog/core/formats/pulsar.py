@@ -32,7 +32,7 @@ from typing import NamedTuple
 from google.protobuf.message import DecodeError
 
 from oncelog.core.errors import InvalidBatch, MessageTooLarge
-from oncelog.core.formats.batch import SPARSE_IDS_MAX, Buffer, Checksum
+from oncelog.core.formats.batch import LONG_CHECK_BYTES, LONG_CHECK_COUNT, SPARSE_IDS_MAX, Buffer, Checksum
 from oncelog.core.formats.compression import PulsarCodec, expand_pulsar
 from oncelog.core.formats.encryption import Encryption
 from oncelog.core.formats.wire.pulsar_metadata_pb2 import EntryMetadata, MessageMetadata, Property
@@ -116,13 +116,15 @@ def open_metadata(metadata: Buffer) -> PulsarMessages:
     return open_entry(_HEAD.pack(MARK, 0, len(metadata)) + metadata)
 
 
-def claimed_bytes(entry: Buffer) -> int:
-    """How large the payload of an entry says to be without its compression; 0: it cannot be read."""
+def pulsar_takes_long(entry: Buffer) -> bool:
+    """Whether reading an entry takes long, by what it says. False also of one that cannot be read."""
+    if len(entry) > LONG_CHECK_BYTES:
+        return True
     try:
-        metadata, payload = _outer(entry, None)
+        metadata, _ = _outer(entry, None)
     except InvalidBatch:
-        return 0
-    return max(len(payload), metadata.raw_bytes)
+        return False
+    return metadata.raw_bytes > LONG_CHECK_BYTES or metadata.count > LONG_CHECK_COUNT
 
 
 # --- the metadata of the entry ----------------------------------------------------------------------------------------

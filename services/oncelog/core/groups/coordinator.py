@@ -54,13 +54,11 @@ from oncelog.core.groups.events import (
     SyncRequested,
 )
 from oncelog.core.groups.group import Group
+from oncelog.core.groups.join_fields import refuse_fields
 from oncelog.core.groups.limits import (
     CLAIMS_MS,
     COORDINATOR_BYTES_MAX,
     GROUPS_MAX,
-    PROTOCOLS_MAX,
-    SESSION_TIMEOUT_MS_MAX,
-    SESSION_TIMEOUT_MS_MIN,
     STALL_MS,
 )
 from oncelog.core.groups.membership import Refusal
@@ -221,16 +219,7 @@ class Coordinator:
         if not is_known and len(self._highest) >= GROUPS_MAX:
             reason = f"there are {len(self._highest)} groups, at most {GROUPS_MAX} are allowed: delete some"
             return Refusal(GroupError.GROUP_MAX_SIZE_REACHED, reason)
-        if not SESSION_TIMEOUT_MS_MIN <= event.session_timeout_ms <= SESSION_TIMEOUT_MS_MAX:
-            reason = f"session_timeout_ms is {event.session_timeout_ms}"
-            limits = f"allowed are {SESSION_TIMEOUT_MS_MIN} to {SESSION_TIMEOUT_MS_MAX}"
-            return Refusal(GroupError.INVALID_SESSION_TIMEOUT, f"{reason}, {limits}")
-        if event.instance_id == "":
-            return Refusal(GroupError.INVALID_REQUEST, "instance_id is empty: give a name, or none")
-        if len(event.protocols) > PROTOCOLS_MAX:
-            reason = f"the member offers {len(event.protocols)} protocols, at most {PROTOCOLS_MAX} are allowed"
-            return Refusal(GroupError.INVALID_REQUEST, reason)
-        return None
+        return refuse_fields(event)
 
     def _recall(self, name: str) -> Group:
         """A group without members."""

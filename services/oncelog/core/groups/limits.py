@@ -22,9 +22,14 @@ GROUPS_MAX = 1_000
 MEMBERS_MAX = 1_000
 #: Of one member.
 PROTOCOLS_MAX = 100
-#: Of one group: metadata, names and ids of its members.
-METADATA_BYTES_MAX = 1024 * 1024
+#: Of a protocol type, the name of a protocol, a client id or an instance id, in UTF-8. Kafka takes 32,767, and those of
+#: clients are far shorter: the longest are names of applications with a UUID.
+NAME_BYTES_MAX = 1_024
+#: What this process needs beside the bytes of a client: for a member, and for each protocol that it offers.
+MEMBER_BYTES, PROTOCOL_BYTES = 1_000, 200
+#: Of one group: metadata, names and ids of its members, with the two above.
+METADATA_BYTES_MAX = 2 * 1024 * 1024
 #: Of one group.
 ASSIGNMENT_BYTES_MAX = 1024 * 1024
-#: Of all groups of one coordinator: the two above.
+#: Of all groups of one coordinator: metadata and assignments.
 COORDINATOR_BYTES_MAX = 256 * 1024 * 1024

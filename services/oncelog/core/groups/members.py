@@ -11,6 +11,7 @@ from typing import TypeVar
 
 from oncelog.core.errors import InvariantViolated
 from oncelog.core.groups.events import JoinRequested, Protocol
+from oncelog.core.groups.limits import MEMBER_BYTES, PROTOCOL_BYTES
 
 KeyOf = TypeVar("KeyOf")
 
@@ -85,8 +86,13 @@ def size_of(event: JoinRequested) -> int:
 def _size(
     member_id: str, instance_id: str | None, client_id: str, client_host: str, protocols: tuple[Protocol, ...]
 ) -> int:
-    names = len(member_id) + len(instance_id or "") + len(client_id) + len(client_host)
-    return names + sum(len(each.name) + len(each.metadata) for each in protocols)
+    names = (member_id, instance_id or "", client_id, client_host, *(each.name for each in protocols))
+    own = MEMBER_BYTES + PROTOCOL_BYTES * len(protocols)
+    return own + sum(len(each.encode()) for each in names) + sum(len(each.metadata) for each in protocols)
+
+
+def _pending_size(member_id: str) -> int:
+    return PROTOCOL_BYTES + len(member_id.encode())
 
 
 def _uncount_one(counts: Counter[KeyOf], key: KeyOf) -> None:
@@ -142,13 +148,13 @@ class Members:
     def expect(self, member_id: str, until_ms: int) -> None:
         """The id is pending."""
         self.pending[member_id] = until_ms
-        self.size += len(member_id)
+        self.size += _pending_size(member_id)
 
     def expect_no_more(self, member_id: str) -> bool:
         """Whether the id was pending until now."""
         if self.pending.pop(member_id, None) is None:
             return False
-        self.size -= len(member_id)
+        self.size -= _pending_size(member_id)
         return True
 
     def add(self, member: Member, *, instead_of: Member | None = None) -> None:
@@ -225,7 +231,7 @@ class Members:
             raise InvariantViolated(f"{self._voters} voters offer {self._offers}, members {offers}")
         if self._timeouts != Counter(each.rebalance_timeout_ms for each in voters):
             raise InvariantViolated(f"rebalance timeouts are counted as {self._timeouts}")
-        if self.size != sum(each.size for each in self._members.values()) + sum(len(each) for each in self.pending):
+        if self.size != sum(each.size for each in self._members.values()) + sum(map(_pending_size, self.pending)):
             raise InvariantViolated(f"members are counted as {self.size} bytes")
         if self.assignment_bytes != sum(len(each.assignment) for each in self._members.values()):
             raise InvariantViolated(f"assignments are counted as {self.assignment_bytes} bytes")

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import NamedTuple
 
-from oncelog.core.topic.listing import ListPosition
+from oncelog.core.topic.listing import ListPosition, is_left_out
 
 #: The rank of a subscription whose oldest message has no known time: behind all others.
 _NO_TIME = 1 << 53
@@ -46,8 +46,10 @@ class LagQuery:
 
     def matches_topic(self, topic: str) -> bool:
         """topic: full name; empty while its owner has not read its record: then it is in no namespace."""
-        return (not self.namespace or topic.startswith(f"{self.namespace}/")) and (
-            not self.topic or self.topic.casefold() in topic.casefold()
+        return (
+            (not self.namespace or topic.startswith(f"{self.namespace}/"))
+            and (not self.topic or self.topic.casefold() in topic.casefold())
+            and (self.state is not None or not is_left_out(topic, looked_for=self.topic))
         )
 
     def matches(self, subscription: str) -> bool:

@@ -16,6 +16,7 @@ from enum import StrEnum
 from typing import NamedTuple, Protocol, Self, TypeVar
 
 from oncelog.core.errors import InvalidArgument
+from oncelog.core.names import DOORS_PREFIX, is_of_doors
 
 #: Names of topics of which a list counts nothing.
 NAMED_MAX = 10
@@ -81,9 +82,17 @@ class ListQuery:
 
     def matches(self, topic: str) -> bool:
         """topic: full name; empty while its owner has not read its record: then it is in no namespace."""
-        return (not self.namespace or topic.startswith(f"{self.namespace}/")) and (
-            not self.name or self.name.casefold() in topic.casefold()
+        return (
+            (not self.namespace or topic.startswith(f"{self.namespace}/"))
+            and (not self.name or self.name.casefold() in topic.casefold())
+            and (self.state is not None or not is_left_out(topic, looked_for=self.name))
         )
+
+
+def is_left_out(topic: str, *, looked_for: str) -> bool:
+    """Whether a list of everything leaves the topic out: it belongs to the doors, and the text of the query does not
+    look for such topics. A list of topics in a state has them: their trouble is that of the doors' clients."""
+    return is_of_doors(topic.rpartition("/")[2]) and DOORS_PREFIX not in looked_for
 
 
 class UncountedTopics(NamedTuple):

@@ -24,6 +24,7 @@ from oncelog.core.errors import (
     TopicLoading,
     UnreadableEntry,
 )
+from oncelog.core.format_errors import UnknownFormat
 from oncelog.core.ids import EntryId, Incarnation, LedgerId
 from oncelog.core.ledger.member_selection import StorageNodesUpdated
 from oncelog.core.topic.topic import Phase, Topic
@@ -39,7 +40,10 @@ _HELP: dict[str, str] = {
     EntriesLost.code: "start a storage node that still has a copy in its directory; if there is none, give the entries "
     "up: oncelog admin ledger end LEDGER",
     LogHole.code: "find the lost ledger, or restore ZooKeeper and the storage nodes from the same backup",
-    CorruptEntry.code: "restore the damaged record or entry from a backup",
+    # A record of another format is sound, and a copy of it in a backup has the same format.
+    CorruptEntry.code: "if this version does not read its format, start the version that has written it; if the record "
+    "or entry is damaged, restore it from a backup",
+    UnknownFormat.code: "start the version that has written this entry",
     StoreUnavailable.code: "check the ZooKeeper servers and the network to them",
     NotEnoughStorageNodes.code: "start the listed storage nodes",
     IdsExhausted.code: "compare the counters below /ids in ZooKeeper with a backup",

@@ -8,7 +8,7 @@ from fastapi import APIRouter, Query
 from oncelog.core.access import Right
 from oncelog.core.errors import Conflict, CorruptEntry, DeadlineExceeded, ServiceUnavailable
 from oncelog.core.ids import Incarnation, TopicId
-from oncelog.core.names import TopicName
+from oncelog.core.names import DOORS_PREFIX, TopicName, is_of_doors
 from oncelog.metadata.owners.owners import advertised_address_of
 from oncelog.metadata.replica import Coordination
 from oncelog.metadata.rest.access import CallerOfRequest, requires
@@ -32,6 +32,9 @@ UNOWNED = "unowned"
 SubscriptionsQuery = Annotated[
     bool, Query(description="false: without the list of subscriptions, which `subscriptionStats` has in pages.")
 ]
+DoorsQuery = Annotated[
+    bool, Query(description=f"Also the topics that doors keep for themselves; their names begin with {DOORS_PREFIX}")
+]
 UnreadableQuery = Annotated[
     bool,
     Query(description="true: instead the paths of name records that cannot be read, for `records/rebuild`."),
@@ -51,7 +54,9 @@ def routes(coordination: Coordination) -> APIRouter:
         operation_id="list_topics",
         dependencies=[_MAY_SEE],
     )
-    async def list_topics(namespace: NamespacePath, unreadable: UnreadableQuery = False) -> list[str]:
+    async def list_topics(
+        namespace: NamespacePath, unreadable: UnreadableQuery = False, doors: DoorsQuery = False
+    ) -> list[str]:
         """Full names, sorted. Partitions are listed once they have been used.
 
         A topic whose name record is damaged is listed too; other calls about it fail with `corrupt_entry`.
@@ -60,7 +65,7 @@ def routes(coordination: Coordination) -> APIRouter:
         if unreadable:
             folder = paths.namespace_names(namespace)
             return [f"{folder}/{name}" for name, record in listed.items() if isinstance(record, CorruptEntry)]
-        return [f"{namespace}/{name}" for name in listed]
+        return [f"{namespace}/{name}" for name in listed if doors or not is_of_doors(name)]
 
     @router.put(
         _TOPIC, summary="Create a topic", operation_id="create_topic", status_code=204, dependencies=[_MAY_CREATE]

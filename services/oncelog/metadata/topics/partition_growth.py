@@ -26,7 +26,7 @@ from oncelog.core.errors import (
     TopicNotFound,
 )
 from oncelog.core.ids import GROWTHS_MAX
-from oncelog.core.names import TopicName
+from oncelog.core.names import TopicName, check_partitions
 from oncelog.metadata.topics.subscription_calls import SubscriptionCalls
 from oncelog.metadata_store.records.topic_store import NameRecord, TopicStore
 from oncelog.rpc.codecs.reader_codec import StartEdge, start_message
@@ -47,13 +47,14 @@ class PartitionGrowth:
         """Give the topic this number of partitions. The same number again finishes an interrupted growth.
 
         Raises TopicNotFound if there is no partitioned topic; InvalidArgument for fewer partitions than it has, or too
-        many growths; and the errors of SubscriptionCalls.
+        many growths; InvalidName for a name that is too long for theirs; and the errors of SubscriptionCalls.
         """
         record = await self._record(topic)
         if partitions < record.partitions:
             message = f"topic {topic} has {record.partitions} partitions, which cannot become {partitions}"
             raise InvalidArgument(f"{message}: give a higher number", field="partitions", limit=record.partitions)
         if partitions > record.partitions:
+            check_partitions(topic, partitions)
             _check(topic, record)
             await self._topics.prepare_growth(topic, partitions)
             for number in range(record.partitions, partitions):

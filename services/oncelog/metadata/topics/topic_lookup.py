@@ -21,7 +21,7 @@ from oncelog.core.errors import (
 )
 from oncelog.core.formats.topic_record import TopicRecord
 from oncelog.core.ids import Incarnation, OwnerEpoch, TopicId
-from oncelog.core.names import TopicName
+from oncelog.core.names import TopicName, check_partitions
 from oncelog.metadata.owners.owners import Owners, address_of, advertised_address_of
 from oncelog.metadata.placement.placements import Placements
 from oncelog.metadata.topics.era_proof import EraProof
@@ -110,13 +110,16 @@ class TopicLookup:
         """Create a topic; returns False if it exists. partitions: above 0 for a partitioned topic, whose partitions are
         created on first use.
 
-        Raises NamespaceNotFound, and InvalidName for a single partition.
+        Raises NamespaceNotFound, and InvalidName for a single partition, or for a name that is too long for the names
+        of its partitions.
         """
         if name.partition is not None:
             raise InvalidName(
                 f"{name} is the name of a partition of {name.local}: create the partitioned topic instead",
                 field="topic",
             )
+        if partitions:
+            check_partitions(name, partitions)
         async with self._caller():
             return (await self._create(self._topics, name, partitions=partitions)).created
 

@@ -12,6 +12,9 @@ from oncelog.metadata_store.records.policies import Policies, encode_policies
 from oncelog.metadata_store.session import paths
 from oncelog.metadata_store.session.store_session import CreateStep, DeleteStep, Step, StoreSession
 
+#: Topics that the error of a deletion names.
+_NAMED_MAX = 5
+
 
 class NamespaceStore:
     def __init__(self, session: StoreSession) -> None:
@@ -96,15 +99,18 @@ class NamespaceStore:
             ]
             if await self._session.transact(steps) is WriteStatus.OK:
                 return
-            if await self._holds_names(name):
-                raise Conflict(f"namespace {name} is not empty: delete its topics first", namespace=str(name))
+            if names := await self._names_in(name):
+                # By name: lists leave out the topics of the doors.
+                few = ", ".join(sorted(names)[:_NAMED_MAX]) + (", …" if len(names) > _NAMED_MAX else "")
+                message = f"namespace {name} is not empty: delete its topics first: {few}"
+                raise Conflict(message, namespace=str(name))
         await note_missing_namespace(self._session, name)  # another process has deleted it
 
-    async def _holds_names(self, name: NamespaceName) -> bool:
+    async def _names_in(self, name: NamespaceName) -> list[str]:
         try:
-            return bool(await self._session.children(paths.namespace_names(name)))
+            return await self._session.children(paths.namespace_names(name))
         except NotFound:
-            return False
+            return []
 
     async def tenants(self) -> list[str]:
         return await self._session.children(paths.NAMESPACES)

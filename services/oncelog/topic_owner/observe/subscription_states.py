@@ -162,6 +162,7 @@ def summary_of(subscription: Subscription, serving: Serving, spans: Sequence[Led
         "holds_publishing_since_ms": held.since_ms if held is not None and held.number == state.number else None,
         "active_consumer": next((each.name for each in consumers if each.generation), None),
         "generation": state.generation,
+        "committed_ms": None if state.committed is None else state.committed.time_ms,
         "consumer_count": len(consumers),
     }
 

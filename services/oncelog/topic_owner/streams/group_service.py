@@ -34,7 +34,7 @@ class GroupService:
         question = question_from_wire(request)
         runner = self._topics.runner(TopicId(request.topic_id), request.topic)
         stated = caller_from_wire(request.on_behalf_of) if request.HasField("on_behalf_of") else None
-        await authorize(runner, caller_for(caller, stated), Right.CONSUME)
+        await authorize(runner, caller_for(caller, stated), Right.CONSUME, of_doors=True)
         seen, proofs = OwnerEpoch(request.owner_epoch_seen), runner.ownership_proofs
         if seen > runner.owner_epoch or time.monotonic() - proofs.proved_at > PROOF_AGE_S:
             await proofs.until_current(seen)

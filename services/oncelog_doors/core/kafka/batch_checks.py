@@ -2,7 +2,7 @@
 
 A wrong count would shift the offsets of everything behind it, and a record that lies about its length would stop every
 reader (hazard record-batch-that-lies). So every record is read. The owner of the topic does the same again; here it is
-done so that a client that sends such a batch is told why, and disturbs no batch of others.
+done so that a client that sends such a batch gets the reason, and disturbs no batch of others.
 """
 
 from typing import NamedTuple

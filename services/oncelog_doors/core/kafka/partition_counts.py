@@ -7,8 +7,8 @@ is every topic partitioned that is created so, because only then it can get more
 from collections.abc import Sequence
 
 from oncelog.core.names import PARTITIONS_MAX
+from oncelog_doors.core.kafka.administration_codes import Refused
 from oncelog_doors.core.kafka.error_codes import ErrorCode
-from oncelog_doors.core.kafka.refusals import Refused
 
 #: What clients send for the default.
 _DEFAULT = -1

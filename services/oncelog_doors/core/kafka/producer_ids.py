@@ -5,7 +5,7 @@
 The id of the log is one that it gives only once, to nothing else and in no era again. The check is computed from it and
 from the cluster: a client whose address was that of another cluster before goes on under an id of that cluster, which
 may be in use here and far ahead, so its batches would count as sent before (hazard producer-id-of-another-cluster).
-Such ids are told apart, but for one in 256.
+Such ids are recognised, except one in 256.
 
 An epoch has 15 bits. A client raises its own by asking with the id that it has; nothing is stored for that.
 """

@@ -7,8 +7,7 @@ A topic without partitions has one here, number 0. The partitions of a topic are
 """
 
 from oncelog.core.errors import InvalidName, TopicNotFound
-from oncelog.core.names import PART_CHARACTERS_MAX, NamespaceName, TopicName, check_part, parse_topic
-from oncelog_doors.core.shared.named_topics import OWN_PREFIX, is_own
+from oncelog.core.names import DOORS_PREFIX, NamespaceName, TopicName, check_part, is_of_doors, parse_topic
 
 
 def topic_of(text: str, namespace: NamespaceName) -> TopicName:
@@ -17,8 +16,8 @@ def topic_of(text: str, namespace: NamespaceName) -> TopicName:
     if topic.partition is not None:
         message = f"{text[:100]} is a partition: name the topic {topic.local}, and its partition {topic.partition}"
         raise InvalidName(message, field="topic")
-    if is_own(topic.local):
-        message = f"topics whose names begin with {OWN_PREFIX} belong to the doors: choose another name"
+    if is_of_doors(topic.local):
+        message = f"topics whose names begin with {DOORS_PREFIX} belong to the doors: choose another name"
         raise InvalidName(message, field="topic")
     return topic
 
@@ -28,15 +27,6 @@ def partition_of(topic: TopicName, index: int, count: int) -> TopicName:
     if not 0 <= index < max(1, count):
         raise TopicNotFound(f"{topic} has no partition {index}: it has {max(1, count)}")
     return topic if not count else TopicName(topic.tenant, topic.namespace, topic.local, index)
-
-
-def check_length(topic: TopicName, count: int) -> None:
-    """Whether the names of so many partitions are legal: else they could never be used. Raises InvalidName."""
-    last = TopicName(topic.tenant, topic.namespace, topic.local, count - 1).local_full
-    if (more := len(last) - PART_CHARACTERS_MAX) > 0:
-        longest = len(topic.local) - more
-        message = f"topic has {len(topic.local)} characters: with {count} partitions at most {longest} are allowed"
-        raise InvalidName(message, field="topic", limit=longest)
 
 
 def logs_of(topic: TopicName, count: int) -> list[TopicName]:

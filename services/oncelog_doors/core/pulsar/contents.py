@@ -24,7 +24,7 @@ class SentAgain(NamedTuple):
 
 
 def same_content(sent: PulsarMessages, stored: Columns, run: SentAgain) -> bool | None:
-    """None: nobody but the producer can say, because one of the two is encrypted."""
+    """None: only the producer can say, because one of the two is encrypted."""
     if sent.encryption is not None or stored.encryption is not None:
         return None
     if run.offset + run.count > len(stored.values):

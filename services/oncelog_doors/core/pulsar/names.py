@@ -5,9 +5,16 @@ here, too. Topics that exist only in memory, and names of Pulsar's replication, 
 """
 
 from oncelog.core.errors import InvalidName
-from oncelog.core.names import NamespaceName, TopicName, check_producer_name, parse_namespace, parse_topic
+from oncelog.core.names import (
+    DOORS_PREFIX,
+    NamespaceName,
+    TopicName,
+    check_producer_name,
+    is_of_doors,
+    parse_namespace,
+    parse_topic,
+)
 from oncelog_doors.core.pulsar.server_errors import Refusal, ServerError, refusal_of
-from oncelog_doors.core.shared.named_topics import OWN_PREFIX, is_own
 
 _PERSISTENT, _NON_PERSISTENT = "persistent", "non-persistent"
 #: Clients that want transactions look up the partitions of this topic first.
@@ -31,8 +38,8 @@ def topic_of(text: str) -> TopicName | Refusal:
         topic = parse_topic(text)
     except InvalidName as error:
         return refusal_of(error)
-    if is_own(topic.local):
-        sentence = f"topics whose names begin with {OWN_PREFIX} belong to the doors: choose another name"
+    if is_of_doors(topic.local):
+        sentence = f"topics whose names begin with {DOORS_PREFIX} belong to the doors: choose another name"
         return Refusal(ServerError.NOT_ALLOWED_ERROR, sentence)
     return topic
 

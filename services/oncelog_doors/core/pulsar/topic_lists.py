@@ -10,8 +10,9 @@ that clients compute: CRC32C of the sorted names.
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 
+from oncelog.core.names import is_of_doors
 from oncelog_doors.core.pulsar.server_errors import Refusal, ServerError
-from oncelog_doors.core.shared.named_topics import NamedTopic, is_own
+from oncelog_doors.core.shared.named_topics import NamedTopic
 
 _SCHEME = "persistent://"
 #: Of a name in a command: its field number and its length.
@@ -35,7 +36,7 @@ def topic_list(
     names: list[str] = []
     size = 0
     for topic in topics:
-        if is_own(topic.local):
+        if is_of_doors(topic.local):
             continue
         whole = f"{_SCHEME}{topic.name}"
         parts = [f"{whole}-partition-{number}" for number in range(topic.partitions)] or [whole]

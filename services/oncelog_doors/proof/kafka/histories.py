@@ -36,8 +36,8 @@ async def first_batch_refused(scene: Scene) -> Outcome:
 
 
 async def refused_beside_undecided(scene: Scene) -> Outcome:
-    """Of partition 0 a batch is stored, and the client is told that this is not known. Of partition 1 a batch is
-    refused, so the next one comes too early."""
+    """Of partition 0 a batch is stored, and its answer is that this is not known. Of partition 1 a batch is refused, so
+    the next one comes too early."""
     await scene.partitioned(2)
     client = await scene.opened()
     await client.send_all("1")

@@ -1,6 +1,6 @@
 """Frames of Kafka's protocol, by their request: `Produce`, and the answers to it `Produce answer`.
 
-Clients are told to connect to the proxy, wherever the door is.
+Every answer with an address has that of the proxy, wherever the door is.
 """
 
 import asyncio

@@ -62,5 +62,5 @@ class PulsarMarks:
         return marks
 
     def last_sequence_id(self, name: str) -> int:
-        """As a new producer is told: of what was taken, not of what was written. NOTHING: none."""
+        """What a new producer gets: of what was taken, not of what was written. NOTHING: none."""
         return self._pushed.get(name, NOTHING)

@@ -17,7 +17,7 @@ class PulsarClient(ProofClient[PulsarProxy]):
     """A program with a client library of Pulsar (`clients`)."""
 
     async def open(self, name: str, *, batch: int = 1, timeout_ms: int = 0) -> int:
-        """Open its producer, again if that fails. Returns the last sequence id that it is told. batch: messages of
+        """Open its producer, again if that fails. Returns the last sequence id that it gets. batch: messages of
         one; 1: none. timeout_ms: of a send; 0: none."""
         while True:
             self.child.say(f"open {name} {batch} {timeout_ms}")
@@ -82,7 +82,8 @@ class Scene(SceneOf[PulsarProxy, PulsarClient]):
         await rest(self.world.client, "PUT", f"{self.rest_path}/unload")
 
     async def outcome(self, note: str = "", *, told_stored: Sequence[int] = ()) -> Outcome:
-        """What all clients were answered, and what a new one reads. told_stored: ids that a client was told are."""
+        """What all clients were answered, and what a new one reads. told_stored: ids
+        that an answer named as stored."""
         answers = self.answers
         stored = await (await self.client()).read()
         return Outcome(

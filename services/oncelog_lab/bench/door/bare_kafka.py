@@ -51,11 +51,11 @@ class BareKafka(BareConnection):
         """servers: host:port. The topic is there when this returns. Raises LabFailed."""
         host, _, port = servers.rpartition(":")
         _transport, client = await asyncio.get_running_loop().create_connection(partial(cls, topic), host, int(port))
-        await client.ask_metadata()
+        await client.keep_alive()
         return client
 
-    async def ask_metadata(self) -> None:
-        """Raises LabFailed, also if the topic cannot be used."""
+    async def keep_alive(self) -> None:
+        """Ask for the topic, as idle clients do. Raises LabFailed, also if the topic cannot be used."""
         wanted = {"topics": [{"name": self._topic}], "allow_auto_topic_creation": True}
         [topic] = (await self._ask("Metadata", wanted))["topics"]
         _check(topic, self._topic)

@@ -4,6 +4,7 @@ read, and the number of its messages."""
 import asyncio
 import time
 from collections.abc import Sequence
+from functools import lru_cache, partial
 from struct import Struct
 from typing import Self
 
@@ -28,8 +29,8 @@ _ANSWERS = {TYPES[name] for name in ("connected", "producer_success", "success")
 _NAMES = {number: name for name, number in TYPES.items()}
 
 
-def recorded_sends(frames: int, *, messages: int, message_bytes: int) -> list[bytes]:
-    """Frames of a new producer that is called PRODUCER. messages: of each frame; 1: without a batch."""
+@lru_cache(maxsize=1)  # each run of a row replays the same frames
+def _recorded(frames: int, messages: int, message_bytes: int) -> list[bytes]:
     values = make_values(message_bytes, messages)
     return [_send(1 + number * messages, values) for number in range(frames)]
 
@@ -51,30 +52,38 @@ def _described(sequence_id: int, value: bytes) -> bytes:
 
 
 class BarePulsar(BareConnection):
-    """One connection."""
+    """One connection, for one topic."""
 
-    def __init__(self) -> None:
+    def __init__(self, topic: str) -> None:
         super().__init__()
+        self._topic = topic
         self._answers = 0
 
     @classmethod
-    async def connected(cls, url: str) -> Self:
-        """url: pulsar://host:port. Raises LabFailed."""
+    async def connected(cls, url: str, topic: str) -> Self:
+        """url: pulsar://host:port. topic: tenant/namespace/name. Raises LabFailed."""
         host, _, port = url.rpartition("//")[2].rpartition(":")
-        _transport, client = await asyncio.get_running_loop().create_connection(cls, host, int(port))
+        _transport, client = await asyncio.get_running_loop().create_connection(
+            partial(cls, f"persistent://{topic}"), host, int(port)
+        )
         await client.ask(command(connect=pb.Connect(client_version=_VERSION, protocol_version=_PROTOCOL)))
         return client
 
-    async def open_producer(self, topic: str) -> None:
-        """Raises LabFailed."""
-        opened = pb.Producer(topic=topic, producer_id=_NUMBER, request_id=_REQUEST, name=PRODUCER)
+    async def open_producer(self) -> None:
+        """It is new, and called PRODUCER. Raises LabFailed."""
+        opened = pb.Producer(topic=self._topic, producer_id=_NUMBER, request_id=_REQUEST, name=PRODUCER)
         await self.ask(command(producer=opened))
 
-    async def read(self, topic: str, total: int) -> float:
+    @staticmethod
+    def recorded(frames: int, *, messages: int, message_bytes: int) -> list[bytes]:
+        """Frames of the open producer, of any connection. messages: of each frame; 1: without a batch."""
+        return _recorded(frames, messages, message_bytes)
+
+    async def read(self, total: int) -> float:
         """Read so many messages from the first one on. Returns seconds, from the opening on. Raises LabFailed."""
         began = time.perf_counter()
         asked = pb.Subscribe(
-            topic=topic, subscription=f"bench-{time.time_ns()}", consumer_id=_NUMBER, request_id=_REQUEST,
+            topic=self._topic, subscription=f"bench-{time.time_ns()}", consumer_id=_NUMBER, request_id=_REQUEST,
             type=pb.Subscribe.EXCLUSIVE, durable=False, start=_EARLIEST,
         )  # fmt: skip
         await self.ask(command(subscribe=asked))
@@ -82,7 +91,7 @@ class BarePulsar(BareConnection):
         await self._until(lambda: self.messages >= total)
         return time.perf_counter() - began
 
-    def ping(self) -> None:
+    async def keep_alive(self) -> None:
         self._write(command(ping=pb.Ping()))
 
     async def ask(self, request: pb.Command) -> None:

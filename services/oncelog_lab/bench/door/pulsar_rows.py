@@ -1,30 +1,13 @@
 """Rows of clients of Pulsar (see `door`)."""
 
-import asyncio
-import time
 from functools import partial
-from uuid import uuid4
 
 from oncelog.client.client import AsyncClient
 from oncelog_lab.bench.cpu import CpuMeter
-from oncelog_lab.bench.door.alternation import Load, Measured, alternated
-from oncelog_lab.bench.door.bare_pulsar import BarePulsar, recorded_sends
-from oncelog_lab.bench.door.controls import (
-    CONNECTIONS,
-    LARGE_MESSAGES,
-    SINGLES_SHARE,
-    SINGLES_WINDOW,
-    SMALL_MESSAGES,
-    WINDOW,
-    batches_read,
-    filled_topic,
-    idle_row,
-    large_rows,
-    lists,
-    read_rows,
-    small_row,
-    us,
-)
+from oncelog_lab.bench.door.alternation import alternated
+from oncelog_lab.bench.door.bare_pulsar import BarePulsar
+from oncelog_lab.bench.door.bare_rows import BareRows, new_topic
+from oncelog_lab.bench.door.controls import SINGLES_SHARE, SINGLES_WINDOW, us
 from oncelog_lab.bench.door.python_client import PythonClient
 from oncelog_lab.bench.figures import BenchRow, FigureTarget, Latencies, median, rounded
 from oncelog_lab.bench.loads import send_paced
@@ -34,81 +17,51 @@ from oncelog_lab.bench.settings import BenchSettings
 from oncelog_lab.cluster import LabCluster
 from oncelog_lab.peer_bench.loads import MESSAGES_PER_S
 
-_PING_EVERY_S = 30.0
 _WARM_UP_S = 0.5
 _MADE_PER_S = 400_000
 
 
 async def pulsar_rows(cluster: LabCluster, client: AsyncClient, settings: BenchSettings, tell: Tell) -> list[BenchRow]:
     """Twelve rows."""
-    bench = _PulsarBench(cluster, client, settings, tell)
+    connect = partial(BarePulsar.connected, cluster.pulsar_url)
+    bare = BareRows("Pulsar", cluster, client, settings, tell, connect, made_per_s=_MADE_PER_S)
+    library = _LibraryRows(bare, cluster, client, settings, tell)
     return [
-        *await bench.large_batches(),
-        await bench.small_batches(),
-        *await bench.singles(),
-        await bench.latency(),
-        *await bench.deliveries(),
-        *await bench.consumed(),
-        await bench.idle(),
+        *await bare.large_batches(),
+        await bare.small_batches(),
+        *await library.singles(),
+        await library.latency(),
+        *await bare.reads(),
+        *await library.consumed(),
+        await bare.idle(),
     ]
 
 
-class _PulsarBench:
-    def __init__(self, cluster: LabCluster, client: AsyncClient, settings: BenchSettings, tell: Tell) -> None:
+class _LibraryRows:
+    """Rows of the client for Python."""
+
+    def __init__(
+        self, bare: BareRows, cluster: LabCluster, client: AsyncClient, settings: BenchSettings, tell: Tell
+    ) -> None:
+        self._bare = bare
         self._cluster, self._client, self._settings, self._tell = cluster, client, settings, tell
         self._python = PythonClient(cluster.pulsar_url)
 
-    async def large_batches(self) -> list[BenchRow]:
-        size = self._settings.large_message_bytes
-        self._tell(f"Pulsar: publish {size} B messages in batches of {LARGE_MESSAGES}")
-        frames = self._recorded(LARGE_MESSAGES, size, self._settings.messages * self._settings.message_bytes // size)
-        door, native = await self._against_lists(frames, LARGE_MESSAGES, size)
-        return large_rows("Pulsar", door, native, size)
-
-    async def small_batches(self) -> BenchRow:
-        size = self._settings.message_bytes
-        self._tell(f"Pulsar: publish {size} B messages in batches of {SMALL_MESSAGES}")
-        frames = self._recorded(SMALL_MESSAGES, size, self._settings.messages)
-        door, native = await self._against_lists(frames, SMALL_MESSAGES, size)
-        return small_row("Pulsar", door, native, size)
-
-    def _recorded(self, batch: int, message_bytes: int, messages: int) -> list[bytes]:
-        return recorded_sends(max(1, messages // batch), messages=batch, message_bytes=message_bytes)
-
-    async def _against_lists(self, frames: list[bytes], batch: int, message_bytes: int) -> list[Measured]:
-        """Frames through the door, and send_many with the same batches."""
-        total = len(frames) * batch
-
-        async def door(meter: CpuMeter) -> tuple[int, float]:
-            return total, await self._replay(_new_topic(), frames, WINDOW, meter)
-
-        native = lists(self._client, total, batch=batch, message_bytes=message_bytes)
-        return await alternated(self._cluster, self._settings.runs, [door, native])
-
-    async def _replay(self, topic: str, frames: list[bytes], window: int, meter: CpuMeter) -> float:
-        """Returns seconds."""
-        bare = await BarePulsar.connected(self._cluster.pulsar_url)
-        try:
-            await bare.open_producer(topic)
-            with meter:
-                return await bare.publish(frames, window)
-        finally:
-            bare.close()
-
     async def singles(self) -> list[BenchRow]:
-        """Without batches; and the client for Python with its own batches."""
+        """Without batches, beside the bare client; and with its own batches."""
         size, seconds = self._settings.message_bytes, self._settings.seconds
         self._tell(f"Pulsar: publish {size} B messages one by one, and as the client for Python packs them")
-        frames = self._recorded(1, size, self._settings.messages // SINGLES_SHARE)
-
-        async def bare(meter: CpuMeter) -> tuple[int, float]:
-            return len(frames), await self._replay(_new_topic(), frames, SINGLES_WINDOW, meter)
+        bare = self._bare.replay(self._singles_count, 1, size, SINGLES_WINDOW)
 
         async def singles(meter: CpuMeter) -> tuple[int, float]:
-            return await self._python.publish(_new_topic(), meter, message_bytes=size, seconds=seconds, lone=True)
+            return await self._python.publish(
+                _address(new_topic()), meter, message_bytes=size, seconds=seconds, lone=True
+            )
 
         async def batches(meter: CpuMeter) -> tuple[int, float]:
-            return await self._python.publish(_new_topic(), meter, message_bytes=size, seconds=seconds, lone=False)
+            return await self._python.publish(
+                _address(new_topic()), meter, message_bytes=size, seconds=seconds, lone=False
+            )
 
         names = ("one SEND each, bare", "one SEND each", "batches of the client")
         targets = (None, FigureTarget(12_000), None)
@@ -117,6 +70,10 @@ class _PulsarBench:
             BenchRow(f"publish, {size} B, {name}", each.rate, "msg/s", None, target, each.detail(), us(each))
             for name, target, each in zip(names, targets, found, strict=True)
         ]
+
+    @property
+    def _singles_count(self) -> int:
+        return max(1, self._settings.messages // SINGLES_SHARE)
 
     async def latency(self) -> BenchRow:
         seconds, size = self._settings.seconds, self._settings.message_bytes
@@ -127,7 +84,7 @@ class _PulsarBench:
 
         async def one(seconds: float, *, through_door: bool) -> float:
             if through_door:
-                return await self._python.p50_ms(_new_topic(), message_bytes=size, seconds=seconds)
+                return await self._python.p50_ms(_address(new_topic()), message_bytes=size, seconds=seconds)
             found: Latencies = await send_paced(
                 producer, message_bytes=size, per_second=MESSAGES_PER_S, seconds=seconds
             )
@@ -145,36 +102,13 @@ class _PulsarBench:
             {"runs_ms": rounded(door, 3), "native_runs_ms": rounded(native, 3)}, f"SDK {median(native):.2f} ms",
         )  # fmt: skip
 
-    async def deliveries(self) -> list[BenchRow]:
-        total, size = self._settings.messages // SMALL_MESSAGES * SMALL_MESSAGES, self._settings.message_bytes
-        self._tell(f"Pulsar: deliver {total:,} messages")
-        theirs = _new_topic()
-        await self._replay(theirs, self._recorded(SMALL_MESSAGES, size, total), WINDOW, CpuMeter(self._cluster))
-        ours = await filled_topic(self._client, total, message_bytes=size)
-
-        async def read_bare(topic: str, meter: CpuMeter) -> tuple[int, float]:
-            bare = await BarePulsar.connected(self._cluster.pulsar_url)
-            try:
-                with meter:
-                    return total, await bare.read(topic, total)
-            finally:
-                bare.close()
-
-        loads: list[Load] = [
-            partial(read_bare, theirs), partial(read_bare, ours), batches_read(self._client, ours, total)
-        ]  # fmt: skip
-        as_came, made, control = await alternated(self._cluster, self._settings.runs, loads)
-        return read_rows("Pulsar", as_came, made, control, _MADE_PER_S)
-
     async def consumed(self) -> list[BenchRow]:
-        total = self._settings.messages // SINGLES_SHARE
+        total = self._singles_count
         self._tell(f"Pulsar: consume {total:,} messages that are no batches")
-        topic = _new_topic()
-        await self._replay(
-            topic, self._recorded(1, self._settings.message_bytes, total), SINGLES_WINDOW, CpuMeter(self._cluster)
-        )
-
-        loads = [partial(self._python.read, topic, total), partial(self._python.consume, topic, total)]
+        topic = new_topic()
+        await self._bare.fill(topic, CpuMeter(self._cluster), total, 1, self._settings.message_bytes, SINGLES_WINDOW)
+        address = _address(topic)
+        loads = [partial(self._python.read, address, total), partial(self._python.consume, address, total)]
         found = await alternated(self._cluster, self._settings.runs, loads)
         return [
             BenchRow(f"the door's CPU for a message to a {name}", each.cpu_us["door"], "us", None, None, each.detail(),
@@ -182,23 +116,6 @@ class _PulsarBench:
             for name, each in zip(("reader", "shared consumer, acknowledged"), found, strict=True)
         ]  # fmt: skip
 
-    async def idle(self) -> BenchRow:
-        self._tell(f"Pulsar: {CONNECTIONS:,} idle connections for {self._settings.idle_seconds:g} s")
-        clients = [await BarePulsar.connected(self._cluster.pulsar_url) for _ in range(CONNECTIONS)]
-        meter = CpuMeter(self._cluster)
-        began = time.perf_counter()
-        with meter:
-            sent = 0
-            while (passed := time.perf_counter() - began) < self._settings.idle_seconds:
-                while sent < CONNECTIONS * passed / _PING_EVERY_S:
-                    clients[sent % CONNECTIONS].ping()
-                    sent += 1
-                await asyncio.sleep(_PING_EVERY_S / CONNECTIONS)
-        for each in clients:
-            each.check()
-            each.close()
-        return idle_row(f"Pulsar: the door with {CONNECTIONS:,} idle connections", meter)
 
-
-def _new_topic() -> str:
-    return f"persistent://public/default/bench-{uuid4().hex[:12]}"
+def _address(topic: str) -> str:
+    return f"persistent://{topic}"

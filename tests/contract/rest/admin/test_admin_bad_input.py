@@ -42,6 +42,21 @@ async def test_invalid_name_in_a_path_is_reported_with_its_field() -> None:
                 assert len(problem["detail"]) < 500
 
 
+async def test_name_that_is_too_long_for_its_partitions_is_refused() -> None:
+    """A partition with such a name could never be used. Nothing is created, and the topic does not grow."""
+    partitions = f"/admin/v2/persistent/public/default/{'x' * 243}/partitions"
+    async with serving() as admin:
+        for count, limit in ((11, 242), (1_000, 241)):
+            problem = await admin.refused("PUT", partitions, 412, "invalid_name", json=count)
+            assert (problem["field"], problem["limit"]) == ("topic", limit)
+            assert f"with {count} partitions" in problem["detail"]
+        await admin.refused("GET", partitions, 404, "topic_not_found")
+        (await admin.http.put(partitions, json=10)).raise_for_status()
+        problem = await admin.refused("POST", partitions, 412, "invalid_name", json=11)
+        assert (problem["field"], problem["limit"]) == ("topic", 242)
+        assert (await admin.get(partitions))["partitions"] == 10
+
+
 async def test_unknown_path_is_a_problem() -> None:
     """Also a path with an additional slash."""
     async with serving() as admin:

@@ -6,7 +6,7 @@ import pytest
 
 from oncelog.core.errors import Conflict, TopicNotFound
 from oncelog.core.ids import Incarnation, TopicId
-from oncelog.core.names import parse_topic
+from oncelog.core.names import KAFKA_GROUPS, parse_topic
 from oncelog.metadata_store.records.registry import LiveOwner, LiveStorageNode, Registry, StorageCookie
 from oncelog.metadata_store.records.repair_store import RepairProgress, RepairStore
 from oncelog.rpc.codecs.metadata_codec import TOPICS
@@ -36,6 +36,17 @@ async def test_topic_is_created_once_listed_and_shown() -> None:
         await admin.refused("PUT", "/admin/v2/persistent/public/none/x", 404, "namespace_not_found")
         await admin.refused("GET", "/admin/v2/persistent/public/none", 404, "namespace_not_found")
         await admin.refused("PUT", f"{NAMESPACE}/x-partition-0", 412, "invalid_name")
+
+
+async def test_topics_of_the_doors_are_listed_only_on_request() -> None:
+    """They can be shown and deleted: a namespace is deleted when it has no topics."""
+    async with serving() as admin:
+        for name in ("flights", KAFKA_GROUPS):
+            await admin.change("PUT", f"{NAMESPACE}/{name}")
+        assert await admin.get(NAMESPACE) == ["public/default/flights"]
+        every = [f"public/default/{name}" for name in (KAFKA_GROUPS, "flights")]
+        assert await admin.get(NAMESPACE, params={"doors": "true"}) == every
+        assert (await admin.get(f"{NAMESPACE}/{KAFKA_GROUPS}"))["topic"] == every[0]
 
 
 @pytest.mark.hazard("unreadable-record")

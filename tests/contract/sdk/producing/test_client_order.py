@@ -7,7 +7,7 @@ import pytest
 import oncelog
 from oncelog.client.network.epochs import OwnerEpochs
 from oncelog.client.network.publish_stream import PublishStream
-from oncelog.client.producing.sender import FairLock
+from oncelog.client.producing.fair_lock import FairLock
 from oncelog.core.sdk.producer.events import ProducerEvent
 from oncelog.core.sdk.producer.opening import ProducerGranted
 from oncelog.rpc.channel import Channel

@@ -11,11 +11,11 @@ from tests.cluster.commands import environment
 from tests.cluster.conftest import client
 from tests.cluster.loads import read_all
 from tests.cluster.programs import running, started
+from tests.doors.clients.door_clusters import lasting_pulsar_cluster
 from tests.doors.clients.file_publisher import Publisher, publish_through_kills
 from tests.doors.clients.go_programs import built
-from tests.doors.clients.pulsar_cluster import cluster
 
-__all__ = ["client", "cluster"]
+__all__ = ["client", "lasting_pulsar_cluster"]
 
 PROGRAMS = Path(__file__).parent / "programs"
 #: What Go has fetched and built is kept there.

@@ -7,19 +7,14 @@ from confluent_kafka import Consumer, TopicPartition
 from oncelog.core.names import KAFKA_GROUPS
 from tests.cluster.cluster_fixture import Cluster
 from tests.cluster.kills import any_time
+from tests.doors.clients.groups.grouped_topics import PARTITIONS, new_topic
 from tests.doors.clients.groups.members import Got, Member, Members, check_each_once, check_starts
 from tests.doors.clients.groups.published import publish
 
-PARTITIONS = 4
 #: Of each partition, in each round.
 ROUND = 200
 #: Longer than a takeover: a member whose requests wait for one stays.
 PATIENT = "session=45000"
-
-
-def new_topic(cluster: Cluster, name: str) -> str:
-    assert cluster.run("admin", "topics", "create", name, "--partitions", str(PARTITIONS)).returncode == 0
-    return name
 
 
 class Rounds:

@@ -4,40 +4,28 @@ import asyncio
 import subprocess
 from collections.abc import Iterator
 from itertools import chain
-from pathlib import Path
 from typing import Any
 
 import pytest
 from confluent_kafka import OFFSET_INVALID, Consumer, ConsumerGroupState, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient
 
-from oncelog.runtime.port_claim import claim_port, port_of
 from tests.cluster.cluster_fixture import Cluster
+from tests.doors.clients.door_clusters import cluster_with_door, servers
 from tests.doors.clients.groups.group_member import LIBRARIES
+from tests.doors.clients.groups.grouped_topics import PARTITIONS, members, new_topic
 from tests.doors.clients.groups.members import Members, check_each_once, check_starts
 from tests.doors.clients.groups.published import publish
-from tests.doors.clients.groups.rounds import PARTITIONS, new_topic, share_partitions
+from tests.doors.clients.groups.rounds import share_partitions
+
+__all__ = ["members", "servers"]
 
 pytestmark = pytest.mark.asyncio
 
 
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    with (
-        claim_port("127.0.0.1") as claim,
-        Cluster.running(tmp_path_factory.mktemp("groups"), storage_nodes=1, kafka_port=port_of(claim)) as own,
-    ):
-        yield own
-
-
-@pytest.fixture
-def servers(cluster: Cluster) -> str:
-    return str(cluster.status()["kafka_servers"])
-
-
-@pytest.fixture
-def members(tmp_path: Path, servers: str) -> Iterator[Members]:
-    with Members.of(tmp_path, servers) as own:
+    with cluster_with_door(tmp_path_factory.mktemp("groups"), "kafka", storage_nodes=1) as own:
         yield own
 
 

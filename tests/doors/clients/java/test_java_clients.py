@@ -9,11 +9,11 @@ from zlib import crc32
 import pytest
 
 import oncelog
-from oncelog.runtime.port_claim import claim_port, port_of
 from tests.cluster.cluster_fixture import Cluster
 from tests.cluster.conftest import client
 from tests.cluster.loads import read_all
 from tests.cluster.programs import Running, running
+from tests.doors.clients.door_clusters import cluster_with_door
 from tests.doors.clients.java.java_programs import HERE, JavaPrograms
 
 __all__ = ["client", "cluster"]
@@ -27,10 +27,7 @@ READ, SENT = 50, 100
 
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    with (
-        claim_port("127.0.0.1") as claim,
-        Cluster.running(tmp_path_factory.mktemp("java"), storage_nodes=1, owners=1, pulsar_port=port_of(claim)) as own,
-    ):
+    with cluster_with_door(tmp_path_factory.mktemp("java"), "pulsar", storage_nodes=1, owners=1) as own:
         yield own
 
 

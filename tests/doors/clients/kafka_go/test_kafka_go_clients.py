@@ -8,11 +8,12 @@ from pathlib import Path
 import pytest
 
 import oncelog
-from oncelog.runtime.port_claim import claim_port, port_of
 from tests.cluster.cluster_fixture import Cluster
+from tests.doors.clients.door_clusters import servers, small_kafka_cluster
+from tests.doors.clients.groups.grouped_topics import PARTITIONS, new_topic
 from tests.doors.clients.groups.members import Members, check_each_once, check_starts
 from tests.doors.clients.groups.published import publish
-from tests.doors.clients.groups.rounds import PARTITIONS, new_topic, share_partitions
+from tests.doors.clients.groups.rounds import share_partitions
 from tests.doors.clients.kafka_go.go_kafka import IDEMPOTENT, LIBRARIES, GoKafka, WithGo, build
 from tests.doors.clients.kafka_programs import NO_OPTIONS, PUBLISHERS, READERS, Message, Options, Read
 from tests.doors.clients.test_kafka_administrators import (
@@ -23,6 +24,8 @@ from tests.doors.clients.test_kafka_administrators import (
 )
 
 __all__ = [
+    "servers",
+    "small_kafka_cluster",
     "test_a_topic_of_kafka_connect",
     "test_records_are_deleted_up_to_whole_ledgers",
     "test_the_life_of_a_topic",
@@ -37,20 +40,6 @@ TOMBSTONE = Message(None, b"key 1")
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 #: For members of different libraries: they agree about it.
 RANGE = {"franz-go": ("balancer=range",), "confluent-kafka": ("partition.assignment.strategy=range",)}
-
-
-@pytest.fixture(scope="module")
-def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    with (
-        claim_port("127.0.0.1") as claim,
-        Cluster.running(tmp_path_factory.mktemp("kafka"), storage_nodes=1, owners=1, kafka_port=port_of(claim)) as own,
-    ):
-        yield own
-
-
-@pytest.fixture
-def servers(cluster: Cluster) -> str:
-    return str(cluster.status()["kafka_servers"])
 
 
 @pytest.fixture(scope="module")

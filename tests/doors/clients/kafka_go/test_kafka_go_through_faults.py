@@ -8,13 +8,14 @@ import pytest
 import oncelog
 from tests.cluster.cluster_fixture import Cluster
 from tests.cluster.conftest import client
+from tests.doors.clients.door_clusters import servers
 from tests.doors.clients.groups.members import Members
 from tests.doors.clients.groups.rounds import commit_through_kills
 from tests.doors.clients.kafka_go.go_kafka import IDEMPOTENT, GoKafka, build
 from tests.doors.clients.kafka_programs import Options
-from tests.doors.clients.kafka_through_kills import cluster, lose_answers, publish_through_kills
+from tests.doors.clients.kafka_through_kills import lose_answers, publish_through_kills, shared_kafka_cluster
 
-__all__ = ["client", "cluster"]
+__all__ = ["client", "servers", "shared_kafka_cluster"]
 
 pytestmark = pytest.mark.asyncio
 
@@ -30,11 +31,6 @@ def program(tmp_path_factory: pytest.TempPathFactory) -> str:
 @pytest.fixture(params=IDEMPOTENT)
 def go(program: str, request: pytest.FixtureRequest, tmp_path: Path) -> GoKafka:
     return GoKafka(program, request.param, tmp_path)
-
-
-@pytest.fixture
-def servers(cluster: Cluster) -> str:
-    return str(cluster.status()["kafka_servers"])
 
 
 @pytest.fixture

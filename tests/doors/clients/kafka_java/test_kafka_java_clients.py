@@ -7,10 +7,12 @@ from collections.abc import Iterator
 import pytest
 
 import oncelog
-from oncelog.runtime.port_claim import claim_port, port_of
 from tests.cluster.cluster_fixture import Cluster
+from tests.doors.clients.door_clusters import cluster_with_door, servers
 from tests.doors.clients.kafka_java.java_kafka import VERSIONS, JavaKafka
 from tests.doors.clients.kafka_programs import NO_OPTIONS, PUBLISHERS, READERS, Message, Options, Read
+
+__all__ = ["servers"]
 
 MESSAGES = [
     Message(b"value %d" % number, b"key %d" % (number % 7), (("h", b"\xff%d" % number), ("h", b"again")))
@@ -25,16 +27,8 @@ BATCH_BYTES_MAX = 100_000
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     shape = {"storage_nodes": 1, "owners": 1, "message_bytes_max": BATCH_BYTES_MAX}
-    with (
-        claim_port("127.0.0.1") as claim,
-        Cluster.running(tmp_path_factory.mktemp("kafka"), kafka_port=port_of(claim), **shape) as own,
-    ):
+    with cluster_with_door(tmp_path_factory.mktemp("kafka"), "kafka", **shape) as own:
         yield own
-
-
-@pytest.fixture
-def servers(cluster: Cluster) -> str:
-    return str(cluster.status()["kafka_servers"])
 
 
 @pytest.fixture(scope="module", params=VERSIONS)

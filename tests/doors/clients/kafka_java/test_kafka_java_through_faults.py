@@ -16,23 +16,23 @@ from tests.doors.clients.kafka_lines import PROGRAM_S
 from tests.doors.clients.kafka_programs import Options
 from tests.doors.clients.kafka_through_kills import (
     LINES,
-    cluster,
     ends,
     followed,
     kill_each,
     lose_answers,
     publish_through_kills,
+    shared_kafka_cluster,
     values,
     writes_to,
 )
 
-__all__ = ["client", "cluster"]
+__all__ = ["client", "shared_kafka_cluster"]
 
 pytestmark = pytest.mark.asyncio
 
 #: Small batches, so that many are in flight.
 SMALL: Options = {"batch.size": 500, "linger.ms": 1}
-#: The tools give up after a few attempts unless they are told otherwise.
+#: The tools give up after a few attempts unless these options say otherwise.
 PATIENT: Options = {**SMALL, "retries": 2**31 - 1, "request.timeout.ms": 30_000, "enable.idempotence": "true"}
 
 

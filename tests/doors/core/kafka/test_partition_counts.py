@@ -3,9 +3,9 @@
 import pytest
 
 from oncelog.core.names import PARTITIONS_MAX
+from oncelog_doors.core.kafka.administration_codes import Refused
 from oncelog_doors.core.kafka.error_codes import ErrorCode
 from oncelog_doors.core.kafka.partition_counts import check_growth, count_of_new
-from oncelog_doors.core.kafka.refusals import Refused
 
 
 @pytest.mark.parametrize(

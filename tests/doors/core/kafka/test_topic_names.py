@@ -4,7 +4,7 @@ import pytest
 
 from oncelog.core.errors import InvalidName, TopicNotFound
 from oncelog.core.names import NamespaceName, TopicName
-from oncelog_doors.core.kafka.topic_names import check_length, partition_of, topic_of
+from oncelog_doors.core.kafka.topic_names import partition_of, topic_of
 
 SHOP = NamespaceName("shop", "web")
 
@@ -29,13 +29,6 @@ def test_a_name_without_a_namespace_is_of_the_connection() -> None:
 def test_other_names_are_refused(name: str, sentence: str) -> None:
     with pytest.raises(InvalidName, match=sentence):
         topic_of(name, SHOP)
-
-
-def test_a_topic_whose_partitions_have_too_long_names_is_refused() -> None:
-    check_length(topic_of("x" * 243, SHOP), 10)
-    check_length(topic_of("x" * 241, SHOP), 1_000)
-    with pytest.raises(InvalidName, match="topic has 243 characters: with 11 partitions at most 242 are allowed"):
-        check_length(topic_of("x" * 243, SHOP), 11)
 
 
 def test_a_topic_without_partitions_has_one() -> None:

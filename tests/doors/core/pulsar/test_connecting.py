@@ -22,10 +22,10 @@ TOKEN = Connect(20, "token", b"a.b.c")
 MIB = 1024 * 1024
 
 
-@pytest.mark.parametrize(("version", "told"), [(6, 6), (19, 19), (20, 20), (21, 20), (2**31 - 1, 20)])
-def test_lower_version_counts(version: int, told: int) -> None:
+@pytest.mark.parametrize(("version", "admitted"), [(6, 6), (19, 19), (20, 20), (21, 20), (2**31 - 1, 20)])
+def test_lower_version_counts(version: int, admitted: int) -> None:
     """And none above 20."""
-    assert admission(Connect(version), authentication=False) == Admitted(told, None)
+    assert admission(Connect(version), authentication=False) == Admitted(admitted, None)
 
 
 @pytest.mark.parametrize("version", [0, 5, -1])
@@ -111,12 +111,12 @@ def test_every_lookup_has_one_answer() -> None:
 
 @pytest.mark.hazard("limit-below-a-waiting-message")
 @pytest.mark.parametrize(
-    ("limit", "told"),
+    ("limit", "offered"),
     [(5 * MIB, 5 * MIB - 4096), (64 * MIB, 64 * MIB - 4096), (MIB, 5 * MIB - 4096), (0, 5 * MIB - 4096)],
 )
-def test_client_is_never_told_less_than_its_default(limit: int, told: int) -> None:
+def test_client_never_gets_a_limit_below_its_default(limit: int, offered: int) -> None:
     """It keeps the number for the whole process, and fails larger messages that wait already."""
-    assert message_bytes_max(limit) == told
+    assert message_bytes_max(limit) == offered
 
 
 @pytest.mark.parametrize(

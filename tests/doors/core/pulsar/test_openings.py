@@ -60,7 +60,7 @@ def test_refusal_of_the_owner_has_its_code(family: ClientFamily, token: int, err
 @pytest.mark.hazard("token-of-a-deleted-topic")
 @each_family
 def test_token_of_another_topic_or_producer_makes_a_new_instance(family: ClientFamily) -> None:
-    """The topic was deleted and made again, or the name has expired: the client goes on, told what the new one has."""
+    """The topic was deleted and made again, or the name has expired: the client gets what the new one has."""
     opening = ProducerOpening(AGAIN, family, 0)
     opening.begin()
     [asked] = opening.refused(errors.ProducerExpired("x"))

@@ -17,9 +17,9 @@ from oncelog_doors.core.pulsar.server_errors import (
 @pytest.mark.parametrize("code", ServerError, ids=lambda code: code.wire_name)
 def test_sentence_has_no_name_of_an_error(code: ServerError) -> None:
     """A topic may be called so, and the sentence names the topic."""
-    told = without_error_names(f"topic public/default/{code.wire_name}-{code.wire_name} is away: try again")
-    assert [each.wire_name for each in ServerError if each.wire_name in told] == []
-    assert told.startswith("topic public/default/")
+    sentence = without_error_names(f"topic public/default/{code.wire_name}-{code.wire_name} is away: try again")
+    assert [each.wire_name for each in ServerError if each.wire_name in sentence] == []
+    assert sentence.startswith("topic public/default/")
 
 
 def test_names_are_those_of_the_protocol() -> None:

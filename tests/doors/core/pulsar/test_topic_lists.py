@@ -36,7 +36,7 @@ def test_topics_of_doors_are_not_listed() -> None:
 
 
 def test_list_that_the_client_has_comes_without_names() -> None:
-    """As long as it is the same, in whatever order the cluster has told it."""
+    """As long as it is the same, in whatever order the cluster has listed it."""
     first = listed(TOPICS)
     assert isinstance(first, TopicList)
     assert first.changed

@@ -1,4 +1,4 @@
-"""What the log knows of a batch, and what its client is told."""
+"""What the log knows of a batch, and what its client is answered."""
 
 import pytest
 

@@ -27,8 +27,9 @@ from tests.doors.pulsar.consumer_client import (
 from tests.doors.pulsar.consumer_client import opened as consuming
 from tests.doors.pulsar.entries_at_clients import read
 from tests.doors.pulsar.fake_cluster import FakeProducer
-from tests.doors.pulsar.raw_client import DEADLINE_S, DoorWorld, RawClient, door_world, raw_client, send
+from tests.doors.pulsar.raw_client import DoorWorld, RawClient, door_world, raw_client, send
 from tests.doors.pulsar.reader_client import ORDERS, SEEK, flow, nothing_comes, opened, seek
+from tests.doors.raw_connection import DEADLINE_S
 
 JAVA, GO = b"Pulsar-Java-v4.0.7", b"Pulsar Go v0.19.0"
 CHUNKS = [b"a" * 100_000, b"b" * 100_000, b"c" * 7]

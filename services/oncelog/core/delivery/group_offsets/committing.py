@@ -133,6 +133,9 @@ class Committing:
         age_ms = self._context.step.now_ms - committed.time_ms
         if age_ms < unused_for_ms or self._in_flight:
             return ConsumerFenced(f"the subscription is used: its newest commit is less than {unused_for_ms} ms old")
+        if not self._context.state.generation and committed.position != self._context.state.mark_delete:
+            # Consumers of a shared subscription leave no other trace. A group with members has a generation.
+            return ConsumerFenced("the position was moved since the newest commit, so it may belong to other consumers")
         return None
 
     def _newest(self) -> Generation:

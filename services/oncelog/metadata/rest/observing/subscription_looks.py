@@ -58,6 +58,9 @@ class SubscriptionRow(BaseModel):
     unacked_messages: int = Field(description="Messages that consumers hold")
     mark_delete: int = Field(description="Index of its first unacknowledged message")
     consumer_count: int
+    committed_ms: int | None = Field(
+        None, description="When a group of clients of Kafka has committed last, ms since 1970; null: none has"
+    )
 
 
 class SubscriptionPage(BaseModel):

@@ -12,7 +12,7 @@ entry" (hazard ack-of-another-part).
 - A consumer holds one delivery of an entry at a time. What arrives of an entry that is out waits until that delivery is
   durably acknowledged in whole. Where the order of messages or keys is kept, everything behind it waits, too.
 - What was given back may still be acknowledged by its id, at any time, also when it has come again. So of that entry
-  only the same messages or fewer are sent. If others arrive, the client must subscribe again: then ids begin anew.
+  only the same messages or fewer are sent. If others arrive, the client must subscribe again: then ids begin again.
 - The numbers of messages in a batch, which acknowledgement sets use, stay those of the first delivery for a client that
   reads masks. For others fewer messages are a batch of their own. Then a set does not say which delivery it counts, and
   is ignored unless it has the size of the batch (hazard ack-of-another-part).
@@ -252,7 +252,7 @@ class Outstanding(Generic[E]):
         return True
 
     def _unprepare(self, held: HeldEntry[E], again: Ranges = ()) -> None:
-        """The prepared bytes are not sent. again: these of their messages are prepared anew."""
+        """The prepared bytes are not sent. again: these of their messages are prepared again."""
         arrived = held.arrived
         assert arrived is not None, "it is prepared"
         self._never_sent += size_of(arrived.ranges) - size_of(again)

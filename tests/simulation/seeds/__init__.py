@@ -1,0 +1,1 @@
+"""Which seeds are new, and what of a failing one is needed."""

@@ -1,0 +1,1 @@
+"""Metadata replicas: placement, repair, and restores of a lost store."""

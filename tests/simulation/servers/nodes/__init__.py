@@ -1,0 +1,1 @@
+"""Storage nodes: their directories, starts, and what they tell a restore."""
