@@ -26,7 +26,7 @@ WIRES = $(sort $(patsubst proto/%/,%,$(dir $(PROTOS))))
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup proto kafka-tables guarantees lint measure format test test-core test-doors test-effects test-spark test-lab test-changed test-steady proofs sim demo spark-proof jobs-proof fault-proof effects-proof effects-comparison copier-proof kafka-java-proof pulsar-java-proof pulsar-go-proof pulsar-suites-proof pulsar-proof kafka-proof kafka-suites-proof verdicts-proof upgrade-proof retention-proof ledgers-proof records-proof console-proof smoke smoke-storage smoke-spark chaos bench images dist lock clean tools tools-java tools-librdkafka how-long
+.PHONY: help setup proto kafka-tables guarantees lint measure format test test-core test-doors test-effects test-spark test-lab test-changed test-steady proofs sim demo spark-proof jobs-proof fault-proof effects-proof effects-comparison copier-proof kafka-java-proof kafka-go-proof pulsar-java-proof pulsar-go-proof pulsar-suites-proof pulsar-proof kafka-proof kafka-suites-proof verdicts-proof upgrade-proof retention-proof ledgers-proof records-proof console-proof smoke smoke-storage smoke-spark chaos bench images dist lock clean tools tools-java tools-librdkafka how-long
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "make %-13s %s\n", $$1, $$2}'
@@ -164,6 +164,9 @@ copier-proof: $(STAMP) ## kill the copiers of docs/recipes.md a hundred times, m
 
 kafka-java-proof: tools tools-java $(STAMP) ## Java's clients of Kafka and its tools publish and read through a door, also through kills; needs Maven and a JDK
 	$(BIN)/pytest -q tests/doors/clients/kafka_java
+
+kafka-go-proof: tools $(STAMP) ## Go's clients of Kafka publish, read, share groups and administer through a door, also through kills; needs Go 1.26 or a newer one
+	$(BIN)/pytest -q tests/doors/clients/kafka_go
 
 pulsar-java-proof: tools tools-java $(STAMP) ## programs with Java clients of Pulsar publish and read through a door, and are killed; pulsar-admin's commands; needs Maven and a JDK
 	$(BIN)/pytest -q tests/doors/clients/java

@@ -35,6 +35,14 @@ PROOFS_OF_DOORS: tuple[Proof, ...] = (
         seconds=240.0,
     ),
     Proof(
+        "kafka-go",
+        tuple(f"doors/clients/kafka_go/test_kafka_go_{name}.py" for name in ("clients", "rights", "through_faults")),
+        ("services/oncelog_doors", f"{CORE}/formats/kafka.py", f"{CORE}/groups", "tests/doors/clients/kafka_go"),
+        ("doors/clients/test_kafka_clients.py", "doors/clients/groups/test_groups.py"),
+        words=("make", "--no-print-directory", "kafka-go-proof"),
+        seconds=300.0,
+    ),
+    Proof(
         "pulsar-go",
         ("doors/clients/go/test_go_client.py",),
         ("services/oncelog_doors", f"{CORE}/formats/pulsar.py", "tests/doors/clients/go"),

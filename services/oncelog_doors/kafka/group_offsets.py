@@ -90,6 +90,8 @@ class Offsets:
             codes = await self._committed(body, asked)
         except OncelogError as error:
             codes = dict.fromkeys(asked, self._refused("OffsetCommit", body, error))
+        if whole := whole_code_of(codes.values()):
+            codes = dict.fromkeys(asked, whole)
         return {"topics": _of_topics(body, lambda partition: {"error_code": codes[partition]})}
 
     async def _committed(self, body: Body, asked: Mapping[_Partition, NewOffset]) -> dict[_Partition, ErrorCode]:

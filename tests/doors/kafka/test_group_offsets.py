@@ -195,8 +195,6 @@ async def test_what_an_offset_cannot_be() -> None:
 @pytest.mark.parametrize(
     ("error", "code"),
     [
-        (ServiceUnavailable("away"), ErrorCode.COORDINATOR_LOAD_IN_PROGRESS),
-        (DeadlineExceeded("late"), ErrorCode.COORDINATOR_LOAD_IN_PROGRESS),
         (ConsumerBusy("consumers"), ErrorCode.INCONSISTENT_GROUP_PROTOCOL),
         (SubscriptionTypeMismatch("shared"), ErrorCode.INCONSISTENT_GROUP_PROTOCOL),
         (Conflict("a store"), ErrorCode.INCONSISTENT_GROUP_PROTOCOL),
@@ -209,6 +207,17 @@ async def test_what_an_owner_refuses_is_of_its_partition(error: OncelogError, co
     async with kafka_world(shop()) as world, raw_client(world.port) as client:
         world.cluster.offsets.errors[f"{ORDERS}-partition-1"] = error
         assert await committed(client, {0: 1, 1: 1, 2: 1}) == [ErrorCode.NONE, code, ErrorCode.NONE]
+
+
+@pytest.mark.parametrize("error", [ServiceUnavailable("away"), DeadlineExceeded("late")])
+async def test_a_commit_that_is_not_decided_is_of_the_whole_request(error: OncelogError) -> None:
+    """Some clients look at the first partition alone to learn whether to send a commit again. What is stored stays."""
+    async with kafka_world(shop()) as world, raw_client(world.port) as client:
+        world.cluster.offsets.errors[f"{ORDERS}-partition-1"] = error
+        assert await committed(client, {0: 4, 1: 5, 3: 1}) == [ErrorCode.COORDINATOR_LOAD_IN_PROGRESS] * 3
+        world.cluster.offsets.errors.clear()
+        assert await fetched(client, 0, 1) == [(4, ""), (-1, "")]
+        assert await committed(client, {0: 4, 1: 5}) == [ErrorCode.NONE] * 2
 
 
 @pytest.mark.hazard("offset-without-its-owner")

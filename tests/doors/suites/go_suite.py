@@ -11,11 +11,10 @@ import sys
 import tempfile
 from pathlib import Path
 
+from tests.doors.clients.go_programs import go_variables
 from tests.doors.suites.suite_run import HERE, KEPT, Suite, door, parser, run_program
 
 MODULE = "github.com/apache/pulsar-client-go"
-#: Else Go would put read-only files into the home of whoever runs the tests.
-GO = {"GOMODCACHE": str(KEPT / "go-modules"), "GOCACHE": str(KEPT / "go-built"), "GOFLAGS": "-modcacherw"}
 BUILD_S = 1_800
 #: Of one test; the slowest ones wait for 30 s of the client's own.
 TEST_S = 120
@@ -29,7 +28,7 @@ def built(directory: Path) -> tuple[Path, Path]:
     for name in ("go.mod", "go.sum"):
         shutil.copy(HERE / "go" / name, directory)
     (directory / "suite_test.go").write_text(f'package suite\n\nimport _ "{MODULE}/pulsar"\n')
-    environment = os.environ | GO
+    environment = os.environ | go_variables(KEPT)
     program = directory / "pulsar.test"
     words = [go, "test", "-c", "-o", str(program), f"{MODULE}/pulsar"]
     subprocess.run(words, cwd=directory, env=environment, check=True, timeout=BUILD_S)

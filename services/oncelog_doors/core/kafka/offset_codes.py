@@ -56,8 +56,9 @@ def delete_code_of(error: OncelogError) -> ErrorCode:
 
 
 def whole_code_of(codes: Iterable[ErrorCode]) -> ErrorCode:
-    """The code of an answer to OffsetFetch that has one beside those of its partitions: with one partition that has to
-    be asked for again, a client would otherwise take the offsets of the others, and begin."""
+    """The code of all partitions, if one of them has to be asked for again. Of an OffsetFetch a client would otherwise
+    take the offsets of the others, and begin. After an OffsetCommit some clients (franz-go) look at the first partition
+    alone to learn whether to send it again, as a coordinator of Kafka that is loading refuses all of them."""
     loading = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
     return loading if any(code is loading for code in codes) else ErrorCode.NONE
 

@@ -1,8 +1,5 @@
 """Programs with Pulsar's Go client in front of a door. The go command fetches and builds it."""
 
-import os
-import shutil
-import subprocess
 from pathlib import Path
 
 import pytest
@@ -16,26 +13,18 @@ from tests.cluster.loads import read_all
 from tests.cluster.programs import running, started
 from tests.doors.clients.door_clusters import lasting_pulsar_cluster
 from tests.doors.clients.file_publisher import Publisher, publish_through_kills
+from tests.doors.clients.go_programs import built
 
 __all__ = ["client", "lasting_pulsar_cluster"]
 
 PROGRAMS = Path(__file__).parent / "programs"
 #: What Go has fetched and built is kept there.
 KEPT = PROGRAMS.parents[4] / "build/pulsar_clients"
-_BUILD_S = 900
 
 
 @pytest.fixture(scope="module")
 def programs(tmp_path_factory: pytest.TempPathFactory) -> str:
-    found = shutil.which("go")
-    assert found is not None, "the go command is missing: install Go 1.24 or a newer one"
-    built = tmp_path_factory.mktemp("go") / "programs"
-    # Else Go would put read-only files into the home of whoever runs the tests.
-    own = {"GOMODCACHE": str(KEPT / "go-modules"), "GOCACHE": str(KEPT / "go-built"), "GOFLAGS": "-modcacherw"}
-    subprocess.run(
-        [found, "build", "-o", str(built), "."], cwd=PROGRAMS, env=os.environ | own, check=True, timeout=_BUILD_S
-    )
-    return str(built)
+    return built(PROGRAMS, KEPT, tmp_path_factory.mktemp("go"))
 
 
 @pytest.mark.asyncio

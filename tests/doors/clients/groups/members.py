@@ -15,6 +15,9 @@ from tests.cluster.programs import Running, started
 from tests.doors.clients.groups import group_member
 
 _NUMBERS = count(1)
+#: {library: the words in front of the servers, of a program that prints what `group_member` prints}
+Programs = Mapping[str, Sequence[str]]
+NO_PROGRAMS: Programs = {}
 
 
 class Said(NamedTuple):
@@ -107,21 +110,23 @@ class Member:
 class Members:
     """Starts them; they are killed at the end of the block."""
 
-    def __init__(self, directory: Path, servers: str) -> None:
-        self._directory, self._servers = directory, servers
+    def __init__(self, directory: Path, servers: str, programs: Programs) -> None:
+        self._directory, self._servers, self._programs = directory, servers, programs
         self._runs: list[Running] = []
 
     def start(self, library: str, group: str, topic: str, *options: str) -> Member:
         log = self._directory / f"member-{next(_NUMBERS)}-{library}.log"
-        words = [sys.executable, group_member.__file__, library, self._servers, group, topic, *options]
+        program = self._programs.get(library, [sys.executable, group_member.__file__, library])
+        words = [*program, self._servers, group, topic, *options]
         run = started(log, guarded(words), environment(), self._directory, stdin=subprocess.PIPE)
         self._runs.append(run)
         return Member(run)
 
     @classmethod
     @contextmanager
-    def of(cls, directory: Path, servers: str) -> Iterator["Members"]:
-        members = cls(directory, servers)
+    def of(cls, directory: Path, servers: str, programs: Programs = NO_PROGRAMS) -> Iterator["Members"]:
+        """programs: of libraries that `group_member` does not have."""
+        members = cls(directory, servers, programs)
         try:
             yield members
         finally:

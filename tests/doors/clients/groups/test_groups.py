@@ -11,16 +11,12 @@ from confluent_kafka import OFFSET_INVALID, Consumer, ConsumerGroupState, KafkaE
 from confluent_kafka.admin import AdminClient
 
 from tests.cluster.cluster_fixture import Cluster
-from tests.cluster.kills import any_time
 from tests.doors.clients.door_clusters import cluster_with_door, servers
 from tests.doors.clients.groups.group_member import LIBRARIES
 from tests.doors.clients.groups.grouped_topics import PARTITIONS, members, new_topic
-from tests.doors.clients.groups.members import (
-    Members,
-    check_each_once,
-    check_starts,
-)
+from tests.doors.clients.groups.members import Members, check_each_once, check_starts
 from tests.doors.clients.groups.published import publish
+from tests.doors.clients.groups.rounds import share_partitions
 
 __all__ = ["members", "servers"]
 
@@ -37,29 +33,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
 async def test_members_share_partitions_and_go_on_at_commits(
     cluster: Cluster, servers: str, members: Members, library: str
 ) -> None:
-    """A member joins, one leaves, one is killed, and the group starts again."""
-    topic = new_topic(cluster, f"shared-by-{library}")
-    published = await publish(servers, topic, range(PARTITIONS), 0, 50)
-    one = members.start(library, topic, topic)
-    await one.has(0, 1, 2, 3)
-    two = members.start(library, topic, topic)
-    await asyncio.gather(one.has_some(2), two.has_some(2))
-    published += await publish(servers, topic, range(PARTITIONS), 50, 100)
-    await one.has_committed(dict.fromkeys(one.assigned or (), 100))
-    await two.has_committed(dict.fromkeys(two.assigned or (), 100))
-    check_each_once([one, two], published)
-    await two.leaves()
-    await one.has(0, 1, 2, 3)
-    published += await publish(servers, topic, range(PARTITIONS), 100, 150)
-    await one.has_committed(dict.fromkeys(range(PARTITIONS), 150))
-    check_each_once([one, two], published)
-    await one.run.kill(once=any_time)
-    three = members.start(library, topic, topic)
-    await three.has(0, 1, 2, 3)
-    published += await publish(servers, topic, range(PARTITIONS), 150, 160)
-    await three.has_committed(dict.fromkeys(range(PARTITIONS), 160))
-    check_each_once([one, two, three], published)
-    check_starts([one, two, three])
+    await share_partitions(cluster, servers, members, library, f"shared-by-{library}")
 
 
 async def test_members_of_different_libraries_share_a_group(cluster: Cluster, servers: str, members: Members) -> None:
