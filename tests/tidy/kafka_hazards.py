@@ -67,6 +67,13 @@ KAFKA_HAZARDS = {
         "such a topic, its configurations are lost.",
         "compact is stored and shown, any replication factor is taken, and a topic with compact alone keeps all.",
     ),
+    "built-in-config-refused": Hazard(
+        "A program creates its topics with configurations that it has built in: Kafka Streams with segment.bytes, Quix "
+        "Streams with a retention beside cleanup.policy=compact. If one is refused, the program does not start, and "
+        "its user cannot change it.",
+        "What says how a broker keeps its files is taken and has no effect. A limit beside compact deletes nothing, as "
+        "on Kafka.",
+    ),
     "operations-not-told": Hazard(
         "A console asks with Metadata what it may do, and does not start without an answer.",
         "Metadata answers with the operations of the client's role, of topics and of the cluster.",

@@ -10,7 +10,7 @@ from crc32c import crc32c
 from oncelog.client.gateways import PackedEntry
 from oncelog.core.errors import CompressionUnavailable, InvalidArgument
 from oncelog.core.formats.batch import PayloadFormat
-from oncelog.core.formats.pulsar import EXPANSION_MAX, PulsarMessages, open_entry
+from oncelog.core.formats.pulsar import EXPANSION_MAX, EntryHead, check_entry
 from oncelog.core.sdk.producer.sequence_ids import BatchIds, pack_sequence_ids
 from oncelog_doors.core.pulsar.verdicts import Ids, Rejected
 
@@ -20,7 +20,7 @@ def packed(entry: bytes, ids: Ids, message_count: int, *, producer_name: str, by
     if len(entry) > bytes_max:
         return Rejected(f"a batch of {len(entry)} bytes exceeds the limit of the log, {bytes_max}")
     try:
-        found = open_entry(entry, raw_bytes_max=EXPANSION_MAX * bytes_max, checksum=crc32c)
+        found = check_entry(entry, raw_bytes_max=EXPANSION_MAX * bytes_max, checksum=crc32c)
     except (InvalidArgument, CompressionUnavailable) as error:
         return Rejected(f"sequence ids {ids}: {error}")
     refusal = _contradiction(found, ids, message_count, producer_name)
@@ -31,7 +31,7 @@ def packed(entry: bytes, ids: Ids, message_count: int, *, producer_name: str, by
     return PackedEntry(entry, found.count, numbers, PayloadFormat.PULSAR, found.publish_time_ms, unit=found.unit)
 
 
-def _contradiction(found: PulsarMessages, ids: Ids, message_count: int, producer_name: str) -> str | None:
+def _contradiction(found: EntryHead, ids: Ids, message_count: int, producer_name: str) -> str | None:
     """Between the entry and what it came with; None: there is none."""
     if found.producer_name != producer_name:
         return f"the entry names the producer {found.producer_name[:100]!r}, and was sent by {producer_name!r}"

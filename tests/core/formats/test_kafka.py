@@ -16,6 +16,7 @@ from oncelog.core.formats.batch import (
     decode_batch,
     payload_of,
     peek_batch,
+    read_cost,
 )
 from oncelog.core.formats.batch_check import BatchLimits, check_batch, takes_long
 from oncelog.core.formats.epoched_ids import first_of
@@ -384,3 +385,12 @@ def test_any_bytes_raise_nothing_else(data: bytes, count: int, codec: int) -> No
     for entry in (data, framed(data, count, attributes=codec), framed(sized(data), 1), body(data)):
         found = opened(entry)
         assert found is None or found.head.count == len(found.values)
+
+
+def test_reading_a_batch_of_many_messages_costs_as_much_as_a_large_one() -> None:
+    """Whoever makes other records of them does that in another thread."""
+    for count in (LONG_CHECK_COUNT, LONG_CHECK_COUNT + 1):
+        data = as_batch(batched([Sent()] * count), range(count))
+        assert (read_cost(peek_batch(data), data) > LONG_CHECK_BYTES) is (count > LONG_CHECK_COUNT)
+    one = as_batch(batched([Sent(b"x" * 2 * LONG_CHECK_BYTES)], codec=ZSTD), [0])
+    assert read_cost(peek_batch(one)._replace(payload_raw_bytes=2 * LONG_CHECK_BYTES), one) > LONG_CHECK_BYTES

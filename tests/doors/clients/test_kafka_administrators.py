@@ -88,6 +88,18 @@ def test_a_topic_of_kafka_connect(administrator: Administrator, topic: str) -> N
     assert administrator.delete(topic) == 0
 
 
+@pytest.mark.hazard("built-in-config-refused")
+def test_topics_with_configurations_that_programs_have_built_in(administrator: Administrator, topic: str) -> None:
+    """Of Kafka Streams and of Quix Streams, for what they repartition by and for their state."""
+    repartition = {"cleanup.policy": "delete", "segment.bytes": "52428800", "retention.ms": "-1"}
+    state = {"cleanup.policy": "compact", "retention.bytes": "-1", "retention.ms": "604800000"}
+    for configs in ({**repartition, "message.timestamp.type": "CreateTime"}, state):
+        assert administrator.create(topic, 1, configs) == 0
+        found = administrator.configs(topic)
+        assert (found["cleanup.policy"], found["retention.ms"]) == (configs["cleanup.policy"], "-1")
+        assert administrator.delete(topic) == 0
+
+
 def test_a_partition_that_was_never_used_is_empty_and_can_be_waited_for(servers: str) -> None:
     """A console asks for the offsets of all partitions. Java's client repeats that while one of them fails."""
     administrator = ADMINISTRATORS["confluent-kafka"](servers)
@@ -134,6 +146,6 @@ def test_what_cannot_be_done_is_refused(administrator: Administrator, topic: str
     assert administrator.create(topic, 3) == 0
     assert administrator.grow(topic, 3) == ErrorCode.INVALID_PARTITIONS
     assert administrator.grow(topic, 2) == ErrorCode.INVALID_PARTITIONS
-    assert administrator.set_config(topic, "segment.bytes", "1") == ErrorCode.INVALID_CONFIG
+    assert administrator.set_config(topic, "min.insync.replicas", "2") == ErrorCode.INVALID_CONFIG
     assert administrator.partitions(topic) == 3
     assert administrator.delete(topic) == 0

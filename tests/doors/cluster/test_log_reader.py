@@ -10,6 +10,7 @@ from oncelog.client.gateways import EntryReader, WholeEntry
 from oncelog.client.values.messages import StoredBatch
 from oncelog.core.access import UNCHECKED, Caller
 from oncelog.core.errors import CorruptEntry, PermissionDenied, ReaderClosed, ServiceUnavailable
+from oncelog.core.formats.batch import read_cost
 from oncelog.core.names import TopicName
 from oncelog.runtime.tasks import BackgroundTasks
 from oncelog_doors.log_client.log_reader import LogReader
@@ -117,7 +118,7 @@ async def test_damage_has_its_place() -> None:
     world = World(UNCHECKED, of_client(b"\x0e\x01 no metadata", [1, 2]), skip_first=1)
     entry = world.reader.take()
     assert entry is not None
-    assert world.reader.size_of(entry) == len(entry.stored.body)
+    assert world.reader.size_of(entry) == read_cost(entry.stored.batch, entry.stored.body)
     with pytest.raises(CorruptEntry, match="5:3"):
         world.reader.prepare(entry, 1000)
     world = World(UNCHECKED, of_client(b"\x0e\x01", [1, 2]))

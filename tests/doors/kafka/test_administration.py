@@ -332,7 +332,7 @@ async def test_single_configurations_are_set_and_deleted() -> None:
         (step("cleanup.policy", 3, "delete"), ErrorCode.INVALID_REQUEST),
         (step("retention.ms", 0, None), ErrorCode.INVALID_REQUEST),
         (step("retention.ms", 99, "1"), ErrorCode.INVALID_REQUEST),
-        (step("segment.bytes", 0, "1"), ErrorCode.INVALID_CONFIG),
+        (step("max.compaction.lag.ms", 0, "1"), ErrorCode.INVALID_CONFIG),
     ):
         found, sentence = await stepped(cluster, refused)
         assert (found, refused["name"] in sentence) == (code, True)

@@ -18,7 +18,7 @@ Rules
 """
 
 from array import array
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from struct import Struct
 from struct import error as struct_error
 from typing import NamedTuple
@@ -44,10 +44,11 @@ from oncelog.core.formats.chunks import decode_chunk, decode_chunk_names
 from oncelog.core.formats.columns import LENGTH_BYTES, NONE_LENGTH, Column, split_columns, split_lengths
 from oncelog.core.formats.compression import Compression
 from oncelog.core.formats.epoched_ids import is_numbered
-from oncelog.core.formats.kafka import kafka_takes_long, open_batch
+from oncelog.core.formats.kafka import check_batch as check_record_batch
+from oncelog.core.formats.kafka import kafka_takes_long
 from oncelog.core.formats.origin import unpack_origin
 from oncelog.core.formats.payload import expand_columns, require_count, require_header
-from oncelog.core.formats.pulsar import EXPANSION_MAX, RAW_BYTES_MAX, open_entry, open_metadata, pulsar_takes_long
+from oncelog.core.formats.pulsar import EXPANSION_MAX, RAW_BYTES_MAX, check_entry, open_metadata, pulsar_takes_long
 from oncelog.core.names import KAFKA
 
 #: Bytes of one event time.
@@ -124,13 +125,18 @@ def _check_pulsar(
     payload = payload_of(header, data)
     raw_bytes_max = min(EXPANSION_MAX * limits.raw_bytes_max, RAW_BYTES_MAX)
     try:
-        messages = open_entry(payload, raw_bytes_max=raw_bytes_max, checksum=checksum)
+        entry = check_entry(payload, raw_bytes_max=raw_bytes_max, checksum=checksum)
     except CompressionUnavailable as error:
         raise InvalidBatch(error.message, field="compression") from error
-    require_header(header, messages)
-    if not header.unit and list(decode_ids(header, deltas_of(header, data))) != list(messages.ids or ()):
+    require_header(header, entry)
+    if not header.unit and not _are_alike(decode_ids(header, deltas_of(header, data)), entry.ids or ()):
         raise InvalidBatch("the ids of the batch and of the messages in its entry differ", field="sequence_ids")
-    _check_producer(messages.producer_name, producer_name)
+    _check_producer(entry.producer_name, producer_name)
+
+
+def _are_alike(ids: Sequence[int], others: Sequence[int]) -> bool:
+    """Ranges are compared by their ends."""
+    return ids == others or (type(ids) is not type(others) and list(ids) == list(others))
 
 
 def _check_kafka(
@@ -138,7 +144,7 @@ def _check_kafka(
 ) -> None:
     raw_bytes_max = min(kafka.EXPANSION_MAX * limits.raw_bytes_max, kafka.RAW_BYTES_MAX)
     try:
-        head = open_batch(payload_of(header, data), raw_bytes_max=raw_bytes_max, checksum=checksum).head
+        head = check_record_batch(payload_of(header, data), raw_bytes_max=raw_bytes_max, checksum=checksum)
     except CompressionUnavailable as error:
         raise InvalidBatch(error.message, field="compression") from error
     require_count(header, head)

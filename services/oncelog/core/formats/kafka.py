@@ -12,9 +12,10 @@ A record is its size, then in so many bytes: attributes, 1 byte; timestamp delta
 headers; for each header its key, which is text, and its value. All numbers in it are zigzag varints. Keys and values
 have their size in front, -1: null.
 
-`open_batch` is the only reader of these bytes, for the owner who checks them before they are stored and for everyone
-who reads them. Base offset and leader epoch mean nothing here: the log numbers messages, and a gateway writes both when
-it serves the batch.
+`open_batch` is the only reader of these bytes. `check_batch` is for the owner and for a gateway, who check them before
+they are stored: it refuses what `open_batch` cannot read, and builds nothing of records that are plain
+(`checks.plain`). Base offset and leader epoch mean nothing here: the log numbers messages, and a gateway writes both
+when it serves the batch.
 
 Received bytes are untrusted: what contradicts itself raises InvalidBatch, which names the field and its limit, before
 anything larger than the bytes, or than `raw_bytes_max`, is allocated.
@@ -26,6 +27,7 @@ from typing import NamedTuple
 
 from oncelog.core.errors import CompressionUnavailable, InvalidBatch, MessageTooLarge
 from oncelog.core.formats.batch import LONG_CHECK_BYTES, LONG_CHECK_COUNT, Buffer, Checksum
+from oncelog.core.formats.checks.plain import are_plain_records
 from oncelog.core.formats.columns import Headers
 from oncelog.core.formats.compression import PAYLOAD_RAW_BYTES_MAX, KafkaCodec, expand_kafka
 
@@ -95,6 +97,17 @@ def open_batch(batch: Buffer, *, raw_bytes_max: int = RAW_BYTES_MAX, checksum: C
     """
     head = read_head(batch, checksum=checksum)
     return _walk(head, records_of(head, batch, raw_bytes_max=raw_bytes_max))
+
+
+def check_batch(
+    batch: Buffer, *, raw_bytes_max: int = RAW_BYTES_MAX, checksum: Checksum | None = None
+) -> RecordBatchHead:
+    """Raises as `open_batch` does, for the same batches."""
+    head = read_head(batch, checksum=checksum)
+    raw = records_of(head, batch, raw_bytes_max=raw_bytes_max)
+    if not are_plain_records(raw, head.count, head.base_timestamp):
+        _walk(head, raw)
+    return head
 
 
 def read_head(batch: Buffer, *, checksum: Checksum | None = None) -> RecordBatchHead:

@@ -28,7 +28,7 @@ from oncelog.core.formats.batch import (
 from oncelog.core.formats.columns import Columns, Headers, Values, decode_columns
 from oncelog.core.formats.compression import Compression, expand
 from oncelog.core.formats.kafka import KafkaRecords, RecordBatchHead, open_batch
-from oncelog.core.formats.pulsar import PulsarMessages, open_entry
+from oncelog.core.formats.pulsar import EntryHead, PulsarMessages, open_entry
 
 
 def read_columns(header: BatchHeader, payload: Buffer) -> Columns:
@@ -89,7 +89,7 @@ def require_count(header: BatchHeader, head: RecordBatchHead) -> None:
         raise InvalidBatch(message, field="count")
 
 
-def require_header(header: BatchHeader, messages: PulsarMessages) -> None:
+def require_header(header: BatchHeader, messages: EntryHead | PulsarMessages) -> None:
     """Raises InvalidBatch if header and entry contradict each other, but for the ids of messages."""
     stated = (header.first, header.last, header.count, header.unit, header.publish_time_ms)
     found = (messages.first, messages.last, messages.count, messages.unit, messages.publish_time_ms)

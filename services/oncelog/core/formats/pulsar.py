@@ -9,8 +9,9 @@ a protobuf message (`wire.pulsar_metadata`). It says how the payload is compress
     with a count       so many times [size][metadata of the message][value], numbers of four bytes
     with encryption    bytes that only a program with the producer's key can read; they hold one of the two
 
-`open_entry` is the only reader of these bytes, for the owner who checks them before they are stored and for everyone
-who reads them. No byte of an entry is built again.
+`open_entry` is the only reader of these bytes. `check_entry` is for the owner and for a gateway, who check them before
+they are stored: it refuses what `open_entry` cannot read, and builds nothing of messages that are plain
+(`checks.plain`). No byte of an entry is built again.
 
 Ids
 - Each message of a batch has an id of its own. They ascend, and the metadata has the first and perhaps the last one.
@@ -33,6 +34,7 @@ from google.protobuf.message import DecodeError
 
 from oncelog.core.errors import InvalidBatch, MessageTooLarge
 from oncelog.core.formats.batch import LONG_CHECK_BYTES, LONG_CHECK_COUNT, SPARSE_IDS_MAX, Buffer, Checksum
+from oncelog.core.formats.checks.plain import are_plain_messages
 from oncelog.core.formats.compression import PulsarCodec, expand_pulsar
 from oncelog.core.formats.encryption import Encryption
 from oncelog.core.formats.wire.pulsar_metadata_pb2 import EntryMetadata, MessageMetadata, Property
@@ -66,10 +68,23 @@ _NOT_STORED = {
 }
 
 
+class EntryHead(NamedTuple):
+    """What an entry says of all its messages together. first, last, unit: as in `BatchHeader`. ids: of each message;
+    None if only its producer can read them."""
+
+    producer_name: str
+    publish_time_ms: int
+    first: SequenceId
+    last: SequenceId
+    count: int  # type: ignore[assignment]  # hides tuple.count, which has no use here
+    unit: bool
+    ids: Sequence[int] | None
+
+
 class PulsarMessages(NamedTuple):
     """The messages of one entry. A list that no message has anything for is None, others have `count` items.
 
-    first, last, unit: as in `BatchHeader`. ids: of each message; None if only its producer can read them.
+    The first fields are as in EntryHead.
     values: empty if the entry is encrypted; nulls: the indexes of messages whose value is null. ordering_keys: by what
     key_shared subscriptions deliver, where it is not the key. encryption: then keys and properties are those that the
     entry shows.
@@ -99,16 +114,27 @@ def open_entry(
 
     Raises InvalidBatch, MessageTooLarge, CompressionUnavailable.
     """
+    return _messages(*_outer(entry, checksum), raw_bytes_max)
+
+
+def check_entry(entry: Buffer, *, raw_bytes_max: int = RAW_BYTES_MAX, checksum: Checksum | None = None) -> EntryHead:
+    """Raises as `open_entry` does, for the same entries."""
     metadata, payload = _outer(entry, checksum)
-    count = metadata.count if metadata.HasField("count") else 1
-    if not 1 <= count <= COUNT_MAX:
-        raise InvalidBatch(f"a batch counts {count} messages", field="num_messages_in_batch", limit=COUNT_MAX)
-    if metadata.encryption_keys:
-        return _encrypted(metadata, count)
-    raw = _expanded(metadata, payload, raw_bytes_max)
-    if not metadata.HasField("count"):
-        return _one(metadata, raw)
-    return _batch(metadata, raw, count)
+    first, count = metadata.sequence_id, metadata.count
+    last = first + count - 1
+    if 1 <= count <= COUNT_MAX and not metadata.encryption_keys and metadata.highest_sequence_id in (0, last):
+        raw = _expanded(metadata, payload, raw_bytes_max)
+        if last <= SEQUENCE_ID_MAX and are_plain_messages(raw, count, first):
+            ids = range(first, last + 1)
+            return EntryHead(
+                metadata.producer_name, metadata.publish_time, SequenceId(first), SequenceId(last), count, False, ids
+            )
+        found = _batch(metadata, raw, count)
+    else:
+        found = _messages(metadata, payload, raw_bytes_max)
+    return EntryHead(
+        found.producer_name, found.publish_time_ms, found.first, found.last, found.count, found.unit, found.ids
+    )
 
 
 def open_metadata(metadata: Buffer) -> PulsarMessages:
@@ -187,6 +213,18 @@ def _expanded(metadata: EntryMetadata, payload: memoryview, raw_bytes_max: int) 
 
 
 # --- messages ---------------------------------------------------------------------------------------------------------
+
+
+def _messages(metadata: EntryMetadata, payload: memoryview, raw_bytes_max: int) -> PulsarMessages:
+    count = metadata.count if metadata.HasField("count") else 1
+    if not 1 <= count <= COUNT_MAX:
+        raise InvalidBatch(f"a batch counts {count} messages", field="num_messages_in_batch", limit=COUNT_MAX)
+    if metadata.encryption_keys:
+        return _encrypted(metadata, count)
+    raw = _expanded(metadata, payload, raw_bytes_max)
+    if not metadata.HasField("count"):
+        return _one(metadata, raw)
+    return _batch(metadata, raw, count)
 
 
 def _encrypted(metadata: EntryMetadata, count: int) -> PulsarMessages:

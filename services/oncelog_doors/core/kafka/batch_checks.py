@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from oncelog.core.errors import CompressionUnavailable, InvalidBatch, MessageTooLarge
 from oncelog.core.formats.batch import Buffer, Checksum
-from oncelog.core.formats.kafka import EXPANSION_MAX, RAW_BYTES_MAX, RecordBatchHead, open_batch
+from oncelog.core.formats.kafka import EXPANSION_MAX, RAW_BYTES_MAX, RecordBatchHead, check_batch
 from oncelog_doors.core.kafka.error_codes import ErrorCode
 
 
@@ -41,11 +41,11 @@ def checked(records: Buffer | None, bytes_max: int, checksum: Checksum) -> Check
         sentence = f"a record batch has {len(data)} bytes, at most {bytes_max} are stored"
         return BatchRefusal(ErrorCode.MESSAGE_TOO_LARGE, sentence)
     try:
-        found = open_batch(data, raw_bytes_max=min(EXPANSION_MAX * bytes_max, RAW_BYTES_MAX), checksum=checksum)
+        head = check_batch(data, raw_bytes_max=min(EXPANSION_MAX * bytes_max, RAW_BYTES_MAX), checksum=checksum)
     except MessageTooLarge as error:
         return BatchRefusal(ErrorCode.MESSAGE_TOO_LARGE, str(error))
     except InvalidBatch as error:
         return BatchRefusal(_CODES.get(str(error.details.get("field")), ErrorCode.INVALID_RECORD), str(error))
     except CompressionUnavailable as error:
         return BatchRefusal(ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT, str(error))
-    return CheckedBatch(found.head, data)
+    return CheckedBatch(head, data)

@@ -3,10 +3,14 @@
     retention.ms, retention.bytes    the topic's retention policy, rounded up to whole minutes and MiB
     cleanup.policy                   `delete`, or whether clients are shown that the topic is compacted. Nothing is
                                      compacted: `compact` keeps all messages, `compact,delete` keeps them by retention
+    segment.bytes and others that    any value is taken and has no effect
+    say how a broker keeps its files
     all others                       have one value, which is shown and cannot be changed
 
 Kafka Connect starts only if its topics have cleanup.policy=compact (hazard compact-refused). Their readers need no more
-than a log that keeps everything.
+than a log that keeps everything. Programs create topics with values that they have built in, and do not start if one is
+refused (hazard built-in-config-refused): Kafka Streams gives segment.bytes to a topic that it repartitions by, and
+Quix Streams gives the retention of its input to a topic with `compact`, where it has no effect on Kafka either.
 """
 
 import re
@@ -26,6 +30,8 @@ _MIB = 1 << 20
 _POLICY_MAX = 2**31 - 1
 _LONG_MAX = 2**63 - 1
 _NUMBER = re.compile(r"-?[0-9]{1,19}")
+_DECIMAL = re.compile(r"[0-9]{1,19}(\.[0-9]{1,19})?")
+_BOOLEAN = re.compile(r"(?i:true|false)")
 _SHOWN_CHARACTERS = 60
 _DELETE, _COMPACT = "delete", "compact"
 
@@ -127,7 +133,7 @@ def changed(
 ) -> OwnConfigs:
     """What is set on a topic after some configurations have changed. own, applied: before that. changes: {name: value};
     None: the default, which the namespace decides. Raises InvalidConfig."""
-    fixed = {each.name: each.value for each in _fixed(message_bytes_max)}
+    fixed = {each.name: each for each in _fixed(message_bytes_max)}
     for name, value in changes.items():
         if name not in SETTABLE:
             _check_fixed(name, value, fixed)
@@ -140,7 +146,9 @@ def changed(
     if not compact_only:
         return OwnConfigs(retention, compact)
     for name in (RETENTION_MS, RETENTION_BYTES):
-        if _number(name, changes.get(name)) not in (None, NO_LIMIT):
+        # A request that names the policy, too, says itself that its limits have no effect. One that does not, expects
+        # that something is deleted.
+        if _number(name, changes.get(name)) not in (None, NO_LIMIT) and CLEANUP_POLICY not in changes:
             message = (
                 f"{name}: with {CLEANUP_POLICY}={_COMPACT} all messages are kept: leave it out, or set "
                 f"{CLEANUP_POLICY}={_COMPACT},{_DELETE}, too"
@@ -155,13 +163,18 @@ def replacement(given: Mapping[str, str | None]) -> dict[str, str | None]:
     return dict.fromkeys(SETTABLE) | dict(given)
 
 
-def _check_fixed(name: str, value: str | None, fixed: Mapping[str, str]) -> None:
+def _check_fixed(name: str, value: str | None, fixed: Mapping[str, Config]) -> None:
     shown = name[:_SHOWN_CHARACTERS]
     if name not in fixed:
         raise InvalidConfig(f"{shown}: a topic has no such configuration: leave it out", field=shown)
-    if value is not None and value.strip() != fixed[name]:
-        given = value[:_SHOWN_CHARACTERS]
-        message = f"{shown}: it is {fixed[name]} and cannot be set to {given!r}: leave it out"
+    if value is None or value.strip() == fixed[name].value:
+        return
+    given = value[:_SHOWN_CHARACTERS]
+    if name not in _OF_FILES:
+        message = f"{shown}: it is {fixed[name].value} and cannot be set to {given!r}: leave it out"
+        raise InvalidConfig(message, field=shown)
+    if not _FORMS[fixed[name].kind].fullmatch(value.strip()):
+        message = f"{shown}: {given!r} must be a value of type {fixed[name].kind.name.lower()}, or left out"
         raise InvalidConfig(message, field=shown)
 
 
@@ -243,6 +256,25 @@ _OF_TOPIC = (
     ("segment.ms", "604800000", Kind.LONG),
     ("unclean.leader.election.enable", "false", Kind.BOOLEAN),
 )
+#: How a broker keeps its files, and from when on it may compact or delete. Whatever the value, no less is kept here.
+#: Not max.compaction.lag.ms: it promises that former values are gone after a time, and they are not.
+_OF_FILES = frozenset(
+    {
+        "delete.retention.ms",
+        "file.delete.delay.ms",
+        "flush.messages",
+        "flush.ms",
+        "index.interval.bytes",
+        "min.cleanable.dirty.ratio",
+        "min.compaction.lag.ms",
+        "preallocate",
+        "segment.bytes",
+        "segment.index.bytes",
+        "segment.jitter.ms",
+        "segment.ms",
+    }
+)
+_FORMS = {Kind.BOOLEAN: _BOOLEAN, Kind.INT: _NUMBER, Kind.LONG: _NUMBER, Kind.DOUBLE: _DECIMAL}
 _OF_BROKER = (
     ("auto.create.topics.enable", "true", Kind.BOOLEAN),
     ("compression.type", "producer", Kind.STRING),

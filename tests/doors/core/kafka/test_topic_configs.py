@@ -83,15 +83,22 @@ def test_compact_and_delete_keeps_by_retention_and_is_shown_so() -> None:
 @pytest.mark.parametrize("name", ["retention.ms", "retention.bytes"])
 @pytest.mark.hazard("compact-refused")
 def test_what_is_kept_for_ever_gets_no_limit(name: str) -> None:
-    for own, applied, changes in (
-        (COMPACT, COMPACT_APPLIED, {name: "3600000"}),
-        (NOTHING, DEFAULTS, {"cleanup.policy": "compact", name: "3600000"}),
-    ):
-        with pytest.raises(InvalidConfig, match="all messages are kept: leave it out"):
-            changed(own, applied, changes, BYTES_MAX)
+    with pytest.raises(InvalidConfig, match="all messages are kept: leave it out"):
+        changed(COMPACT, COMPACT_APPLIED, {name: "3600000"}, BYTES_MAX)
     assert changed(COMPACT, COMPACT_APPLIED, {name: None}, BYTES_MAX) == COMPACT
     both = {"cleanup.policy": "compact,delete", "retention.ms": "3600000"}
     assert changed(COMPACT, COMPACT_APPLIED, both, BYTES_MAX) == OwnConfigs(HOUR, True)
+
+
+@pytest.mark.parametrize("name", ["retention.ms", "retention.bytes"])
+@pytest.mark.hazard("built-in-config-refused")
+def test_a_limit_beside_compact_is_taken_and_deletes_nothing(name: str) -> None:
+    """As on Kafka. Quix Streams creates the topics of its state so, with the limits of its input."""
+    of_namespace = AppliedConfigs(Retention(10, 500), Source.DEFAULT_OF_CLUSTER)
+    for own, applied in ((NOTHING, DEFAULTS), (NOTHING, of_namespace), (OwnConfigs(HOUR), DEFAULTS)):
+        assert changed(own, applied, {"cleanup.policy": "compact", name: "3600000"}, BYTES_MAX) == COMPACT
+    with pytest.raises(InvalidConfig, match="must be -1 for no limit"):
+        changed(NOTHING, DEFAULTS, {"cleanup.policy": "compact", name: "an hour"}, BYTES_MAX)
 
 
 def test_delete_ends_compact_and_deletes_nothing_by_itself() -> None:
@@ -121,6 +128,11 @@ def test_a_replacement_unsets_what_it_does_not_name() -> None:
         ("message.timestamp.type", "LogAppendTime", "it is CreateTime and cannot be set"),
         ("compression.type", "zstd", "it is producer and cannot be set"),
         ("min.insync.replicas", "2", "it is 1 and cannot be set"),
+        ("max.compaction.lag.ms", "1", "and cannot be set to '1'"),
+        ("segment.bytes", "50 MiB", "segment.bytes: '50 MiB' must be a value of type int, or left out"),
+        ("segment.bytes", "9" * 4_000, "must be a value of type int"),
+        ("preallocate", "1", "must be a value of type boolean"),
+        ("min.cleanable.dirty.ratio", "nan", "must be a value of type double"),
         ("no.such", "1", "no.such: a topic has no such configuration"),
         ("x" * 30_000, None, "a topic has no such configuration"),
     ],
@@ -130,6 +142,24 @@ def test_what_cannot_be_set_is_refused_by_name(name: str, value: str | None, mes
         changed(NOTHING, DEFAULTS, {name: value}, BYTES_MAX)
     assert str(raised.value.details["field"]) == name[:60]
     assert len(str(raised.value)) < 300
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("segment.bytes", "52428800"),
+        ("segment.ms", " 600000 "),
+        ("min.compaction.lag.ms", "86400000"),
+        ("min.cleanable.dirty.ratio", "0.01"),
+        ("preallocate", "True"),
+        ("flush.messages", "1"),
+    ],
+)
+@pytest.mark.hazard("built-in-config-refused")
+def test_a_configuration_of_a_brokers_files_is_taken_and_has_no_effect(name: str, value: str) -> None:
+    """Kafka Streams creates topics with segment.bytes=52428800."""
+    assert changed(NOTHING, DEFAULTS, {name: value}, BYTES_MAX) == NOTHING
+    assert changed(COMPACT, COMPACT_APPLIED, {name: value}, BYTES_MAX) == COMPACT
 
 
 def test_a_fixed_configuration_may_be_set_to_what_it_is() -> None:
