@@ -10,6 +10,9 @@ from oncelog.core.errors import OncelogError
 
 T = TypeVar("T")
 
+#: Answers that are kept, about the namespaces that were asked for last. Clients choose the names.
+KEPT_MAX = 1_000
+
 
 class _Answer(NamedTuple, Generic[T]):
     """asked_s: when it was asked for."""
@@ -23,8 +26,8 @@ class NamespaceAnswers(Generic[T]):
     """Of one door and one question."""
 
     def __init__(self, ask: Callable[[str], Awaitable[T]], *, keeps: bool = True) -> None:
-        """ask: about a namespace, by its name. keeps: keep the last answer about each namespace, for callers that take
-        an older one; False: it is dropped when nothing waits for it."""
+        """ask: about a namespace, by its name. keeps: keep the last answer about KEPT_MAX namespaces, for callers that
+        take an older one; False: it is dropped when nothing waits for it."""
         self._ask = ask
         self._keeps = keeps
         self._known: dict[str, _Answer[T]] = {}
@@ -39,7 +42,9 @@ class NamespaceAnswers(Generic[T]):
             async with self._asking[namespace]:
                 known = self._known.get(namespace)
                 if known is None or known.asked_s < (called_s if known.error else called_s - age_s):
-                    known = self._known[namespace] = await self._asked(namespace)
+                    known = await self._asked(namespace)
+                    self._known.pop(namespace, None)
+                    self._known[namespace] = known  # the last one
         finally:
             self._left(namespace)
         if known.error is not None:
@@ -58,5 +63,10 @@ class NamespaceAnswers(Generic[T]):
         if not self._callers[namespace]:
             del self._callers[namespace]
             if not self._keeps:
-                self._known.pop(namespace, None)
-                del self._asking[namespace]
+                self._drop(namespace)
+            elif len(self._known) > KEPT_MAX:
+                self._drop(next(each for each in self._known if each not in self._callers))
+
+    def _drop(self, namespace: str) -> None:
+        self._known.pop(namespace, None)
+        del self._asking[namespace]
