@@ -119,7 +119,7 @@ def plant(rest: RecordingServer, **states: TopicProof | None) -> None:
     for tenant, spaces in SPACES.items():
         rest.answers[f"/admin/v2/namespaces/{tenant}"] = 200, spaces
         for space in spaces:
-            rest.answers[f"/admin/v2/persistent/{space}"] = 200, TOPICS[space]
+            rest.answers[f"/admin/v2/persistent/{space}?doors=true"] = 200, TOPICS[space]
     for name in (name for names in TOPICS.values() for name in names):
         verdict = states[name.rpartition("/")[2].replace("-", "_")]
         path = f"/admin/v2/persistent/{name}/proof"
