@@ -250,7 +250,9 @@ class Attachments:
         delayed = bits & deliverable.delayed
         if held.delivery_counts is not None:  # the others were delivered since they were delayed
             delayed = self._redeliveries.counted_before(delayed, held.delivery_counts)
-        for taken in (deliverable.outstanding - own, deliverable.hidden, deliverable.waiting, delayed):
+        # What it held stays with it while an eviction of it is in flight: if the eviction is not written, the message
+        # would come again, behind later ones that the consumer keeps (hazard failed-ack-write).
+        for taken in (deliverable.outstanding - own, deliverable.hidden - own, deliverable.waiting, delayed):
             bits -= taken
         bits = self._state.acks.unacked(bits - deliverable.dead - self._redeliveries.counting)
         returning = self._redeliveries.counting & deliverable.waiting
