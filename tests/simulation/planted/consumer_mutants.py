@@ -52,7 +52,7 @@ from tests.simulation.servers.owners.ownership_proofs import OwnershipWatch
 _append, _refusal = Acknowledging.append, Acknowledging.refusal
 _open, _choose = Subscriptions._open, Activation.choose
 _stream_lost = PendingRequests.stream_lost
-_refusal_to_attach = Attachments._refusal
+_refusal_to_attach, _kept = Attachments._refusal, Attachments._kept
 
 
 def _answered_at_once(acks: Acknowledging, consumer: Any, event: Any) -> None:
@@ -62,6 +62,11 @@ def _answered_at_once(acks: Acknowledging, consumer: Any, event: Any) -> None:
 
 def _acknowledged_up_to_the_end(acks: Acknowledging, consumer: Any, request: int) -> None:
     acks._context.step.emit(AnswerAck(consumer.number, request, acked_below=acks._log.next_index))
+
+
+def _given_up_to_an_eviction(attachments: Attachments, held: Any, own: BitMap64) -> BitMap64:
+    """What an acknowledgement in flight hides does not stay with a consumer that reconnects."""
+    return _kept(attachments, held, own - attachments._context.deliverable.hidden)
 
 
 def _any_epoch(acks: Acknowledging, event: Any, type_: Any) -> Any:
@@ -393,6 +398,10 @@ CONSUMER_MUTANTS = (
     Mutant(
         "repeated negative ack counts again", "nack-counted-twice", 2_000_006,
         ((Redeliveries, "_answered_before", _none), (Redeliveries, "counted_before", _none)),
+    ),
+    Mutant(
+        "a reconnection loses what an eviction in flight hides", "failed-ack-write", 2_967_581,
+        ((Attachments, "_kept", _given_up_to_an_eviction),),
     ),
     Mutant(
         "a newer delivery is dropped while a former one waits", "nack-counted-twice", None,
