@@ -139,6 +139,9 @@ class ConsumerClient(Process):
         #: received}
         self._unwanted: dict[int, None] = {}
         self._newest: dict[int, int] = {}
+        #: what it received in a delivery with the number of the one that it has just asked for again: no owner can tell
+        #: the two apart, so it may come once more
+        self._twice: set[int] = set()
         #: what the application has acknowledged and not received since: it may still work on a former delivery
         self._acked: set[int] = set()
         self._repetition = Repetition()
@@ -162,7 +165,7 @@ class ConsumerClient(Process):
         self.session = new(self.settings, InstanceId(instance))
         self._permitted, self._restarts_after = 0, 0
         self._working, self._acking, self._unwanted, self._newest, self.stream = [], {}, {}, {}, None
-        self._acked, self._repetition = set(), Repetition()
+        self._acked, self._twice, self._repetition = set(), set(), Repetition()
         self._epoch_seen = 0
         self._feed(OpenWanted())
 
@@ -203,7 +206,7 @@ class ConsumerClient(Process):
                 self._working.clear()
                 self._unwanted.clear()
                 self._newest.clear()
-                self._acked, self._repetition = set(), Repetition()
+                self._acked, self._twice, self._repetition = set(), set(), Repetition()
             case MessagesReady():
                 self._later("takes messages", lambda: self._take_now(3), (1, 10))
             case HandOut():
@@ -345,13 +348,22 @@ class ConsumerClient(Process):
             if ordered:
                 over = self.history.at(place).over | self._acked
                 working = (each.index for each in self._working if each.index not in over)
-                self._repetition.received(index, working, asked_again=index in self._unwanted)
+                asked_again = index in self._unwanted or index in self._twice
+                self._repetition.received(index, working, asked_again=asked_again)
             message = Message(index, run.seek_epoch, run.generation, run.delivery_counts.get(index, 1))
+            self._twice.discard(index)
+            if index in self._unwanted and message.delivery_count <= self._newest[index] and self._rejecting(index):
+                self._twice.add(index)
             self._working.append(message)
             self._unwanted.pop(index, None)
             self._acked.discard(index)
             self._newest[index] = max(message.delivery_count, self._newest.get(index, 0))
             self._later(f"works on {index}", partial(self._work, self.session, message))
+
+    def _rejecting(self, index: int) -> bool:
+        """Whether a negative acknowledgement of a message is not answered."""
+        asked = (ranges for _, ranges, _, negative in self._acking.values() if negative)
+        return any(first <= index <= last for ranges in asked for first, last in ranges)
 
     def _work(self, session: ConsumerSession, message: Message) -> None:
         if session is not self.session or message not in self._working:
