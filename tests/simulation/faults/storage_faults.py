@@ -186,9 +186,10 @@ def _another_in_limbo(faults: "Faults", server: StorageServer) -> bool:
 
 
 def _leaves_unlisted(faults: "Faults", server: StorageServer) -> bool:
-    """Whether a ledger that an owner has created, and may list yet, has this node and one that is gone as members.
+    """Whether a ledger that an owner has created, and may list yet, has this node and one that can hold nothing of it
+    as members: it is gone, or holds the ledger of another topic that was given this id, too.
 
-    The rule of operators looks at listed ledgers only. If two disks are replaced while an owner links such a ledger,
+    The rule of operators looks at listed ledgers only. If two such members are lost while an owner links a ledger,
     and the owner ends before it closes it, nobody can close it: its topic waits for an operator to give it up, although
     nothing was ever written to it. The simulation has no operator who does that.
     """
@@ -199,7 +200,8 @@ def _leaves_unlisted(faults: "Faults", server: StorageServer) -> bool:
         record = None if data is None or ledger_id in listed else decode_ledger(data)
         if record is None or record.state is LedgerState.CLOSED or server.incarnation not in record.members:
             continue
-        if all(member == server.incarnation or existing(member) is not None for member in record.members):
+        others = [existing(member) for member in record.members if member != server.incarnation]
+        if all(other is not None and not other.disk.has_foreign(ledger_id) for other in others):
             continue
         topic, cursor = (store.get(f"{kind}/{record.topic_id}")[0] for kind in ("topics", "cursors"))
         if topic is not None and not can_go(record, chains_of(store, record.topic_id, topic, cursor)):
