@@ -86,7 +86,7 @@ async def followed(client: oncelog.AsyncClient, topic: str) -> AsyncIterator[lis
             await asyncio.wait([following])
 
 
-def _has(found: Sequence[bytes], count: int) -> bool:
+def has(found: Sequence[bytes], count: int) -> bool:
     return len(found) >= count
 
 
@@ -95,7 +95,7 @@ async def kill_each(cluster: Cluster, topic: str, found: Sequence[bytes], give: 
     at = 0
     for which in ("door-1", await cluster.owner_of(topic), "storage-1"):
         give(at, at + LINES_EACH)
-        await until(partial(_has, found, at + LINES_EACH // 3), 2 * DEADLINE_S, waiting_for=f"the lines behind {at}")
+        await until(partial(has, found, at + LINES_EACH // 3), 2 * DEADLINE_S, waiting_for=f"the lines behind {at}")
         give(at + LINES_EACH, at + 2 * LINES_EACH)
         at += 2 * LINES_EACH
         await cluster.kill(which, once=just_seen)

@@ -1,20 +1,23 @@
 """Client libraries of Kafka publish through lost answers and kills: everything is stored once, in its order."""
 
 import asyncio
+from functools import partial
 
 import pytest
 
+import oncelog
 from oncelog_doors.proof.kafka.proxy import KafkaProxy
 from tests.cluster.cluster_fixture import DEADLINE_S, Cluster
 from tests.cluster.until import until
 from tests.doors.clients.door_clusters import lasting_kafka_cluster
-from tests.doors.clients.kafka_programs import NO_OPTIONS, PUBLISHERS, READERS, Message, Options
+from tests.doors.clients.kafka_programs import PUBLISHERS, READERS, Message, Options
+from tests.doors.clients.kafka_through_kills import followed, has
 
 __all__ = ["lasting_kafka_cluster"]
 
 pytestmark = pytest.mark.asyncio
 
-MESSAGES = [Message(b"value %d" % number) for number in range(1_000)]
+MESSAGES = [Message(b"value %d" % number) for number in range(999)]
 #: Small batches, so that many are in flight.
 SMALL: dict[str, Options] = {
     "confluent-kafka": {"enable.idempotence": True, "batch.num.messages": 20, "linger.ms": 1},
@@ -45,17 +48,18 @@ async def test_answers_that_are_lost_store_nothing_twice(cluster: Cluster) -> No
 @pytest.mark.hazard("two-gateways-hold-one-client")
 async def test_owner_and_door_are_killed(cluster: Cluster) -> None:
     """A publisher goes on at the next owner, and at the door that is started again."""
-    servers = str(cluster.status()["kafka_servers"])
+    servers, topic = str(cluster.status()["kafka_servers"]), "killed-in-the-middle"
     patient: Options = {**SMALL["confluent-kafka"], "batch.num.messages": 5, "message.timeout.ms": 120_000}
-    await asyncio.to_thread(PUBLISHERS["confluent-kafka"], servers, "killed", MESSAGES[:1], NO_OPTIONS)
-    topic = "killed-in-the-middle"
-    publishing = asyncio.ensure_future(
-        asyncio.to_thread(PUBLISHERS["confluent-kafka"], servers, topic, MESSAGES, patient)
-    )
-    for name in ("owner-1", "door-1", "owner-2"):
-        await cluster.kill(name, once=lambda: True)
-        await cluster.healed()
-    offsets = await asyncio.wait_for(publishing, 2 * DEADLINE_S)
+    offsets = list[int]()
+    async with oncelog.connect(cluster.url) as client, followed(client, topic) as found:
+        for which in ("owner", "door-1", "owner"):
+            first, end = len(offsets), len(offsets) + len(MESSAGES) // 3
+            publish = partial(PUBLISHERS["confluent-kafka"], servers, topic, MESSAGES[first:end], patient)
+            publishing = asyncio.ensure_future(asyncio.to_thread(publish))
+            name = await cluster.owner_of(topic) if which == "owner" else which
+            await cluster.kill(name, once=partial(has, found, first + 20))
+            await cluster.healed()
+            offsets += await asyncio.wait_for(publishing, 2 * DEADLINE_S)
     assert offsets == list(range(len(MESSAGES)))
     assert await asyncio.to_thread(values, servers, topic) == [each.value for each in MESSAGES]
     await until(lambda: cluster.processes["door-1"]["restarts"] == 1, DEADLINE_S)

@@ -20,6 +20,7 @@ import oncelog
 from oncelog.runtime.orphan_guard import guarded
 from tests.cluster.cluster_fixture import Cluster
 from tests.cluster.commands import environment
+from tests.cluster.kills import idle, kill_sync
 from tests.cluster.until import until_sync
 from tests.doors.clients import hold_messages
 from tests.doors.clients.door_clusters import LASTING_MS, cluster_with_door
@@ -339,7 +340,7 @@ def test_messages_of_the_sdk_are_consumed_and_acknowledged(cluster: Cluster, wor
 @contextmanager
 def killed(cluster: Cluster, name: str) -> Iterator[None]:
     """In front of the block; behind it the process serves again."""
-    asyncio.run(cluster.kill(name, once=lambda: True))
+    asyncio.run(cluster.kill(name, once=idle))
     yield
     asyncio.run(cluster.healed())
 
@@ -390,7 +391,7 @@ def test_client_that_is_killed_loses_nothing(world: World) -> None:
         assert [process.stdout.readline().strip() for _ in range(20)] == numbered(0, 20)
         other = world.subscribe(ConsumerType.Shared)
         gets_nothing(other)
-        process.kill()
+        kill_sync(process, once=idle)
         messages = received(other, 20)
     counts = {int(each.data()): each.redelivery_count() for each in messages}
     assert counts == {number: number == 0 for number in range(20)}

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from tests.cluster.cluster_fixture import Cluster
+from tests.cluster.kills import idle, just_seen, kill
 from tests.cluster.until import until
 from tests.doors.cluster.conftest import NewDoor
 from tests.doors.cluster.door_client import (
@@ -81,7 +82,7 @@ async def test_acknowledged_entries_do_not_come_again_at_another_door(new_door: 
             first, second, third = await delivered(client, 3)
             receipt = await client.answer(ack(second[0], 70))
             assert (receipt.request_id, receipt.HasField("error")) == (70, False)
-            one.process.kill()
+            await kill(one.process, once=idle)
             await client.names_until_closed()
         async with consuming(other, "moved-consumer", EXCLUSIVE) as client:
             assert [each[0] for each in await delivered(client, 2)] == [first[0], third[0]]
@@ -98,7 +99,7 @@ async def test_acknowledgements_that_a_client_still_holds_are_taken_at_another_d
         await published(one, "held-acks", [(1,), (2, 3), (4,)])
         async with consuming(one, "held-acks", EXCLUSIVE) as client:
             first, second, third = [each[0] for each in await delivered(client, 3)]
-            one.process.kill()
+            await kill(one.process, once=just_seen)
             await client.names_until_closed()
         async with connected(other, "billing") as client:
             held = command(ACK, (1, 1), (2, 0), (3, first.body()), (3, second.body()))

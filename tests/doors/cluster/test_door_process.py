@@ -17,6 +17,7 @@ from oncelog.runtime.tls.certificates import KeyPair, new_certificate
 from oncelog_doors.core.shared.window_shares import BYTES_MAX
 from tests.cluster.cluster_fixture import Cluster
 from tests.cluster.commands import environment
+from tests.cluster.kills import idle, kill
 from tests.cluster.until import until
 from tests.contract.process.security_world import bearer, token
 from tests.doors.cluster.conftest import NAMES, NewDoor
@@ -256,7 +257,7 @@ async def test_client_goes_on_at_another_door(cluster: Cluster, new_door: NewDoo
             await connect(client, token("importer"))
             opened = await client.open_producer((EPOCH, 1), topic=topic("moved"))
             places = [(await client.answer(send(number))).message_id for number in range(3)]
-            os.kill(one.process.pid, signal.SIGKILL)
+            await kill(one.process, once=idle)
             assert await client.names_until_closed() == []
         async with raw_client(two.port()) as client:
             await connect(client, token("importer"))

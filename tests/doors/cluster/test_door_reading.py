@@ -8,6 +8,7 @@ import pytest
 
 import oncelog
 from tests.cluster.cluster_fixture import Cluster
+from tests.cluster.kills import just_seen, kill
 from tests.doors.cluster.conftest import NewDoor
 from tests.doors.cluster.door_client import (
     EARLIEST,
@@ -166,7 +167,7 @@ async def test_reader_goes_on_at_another_door(new_door: NewDoor) -> None:
             await reader.answer(subscribe("moved", EARLIEST))
             last = (await received_until(reader, 4))[1]
             assert last[1].sequence_id == 2
-            one.process.kill()
+            await kill(one.process, once=just_seen)
             await reader.names_until_closed()
         async with connected(other, "billing") as reader:
             await reader.answer(subscribe("moved", last[0].body()))

@@ -17,6 +17,7 @@ from oncelog.core.names import parse_topic
 from oncelog_doors.core.kafka.error_codes import ErrorCode
 from oncelog_doors.kafka.codec import Body
 from tests.cluster.cluster_fixture import Cluster, rest_path
+from tests.cluster.kills import idle
 from tests.doors.cluster.door_program import DoorProgram
 from tests.doors.kafka.raw_client import RawClient, raw_client
 from tests.doors.kafka.test_group_offsets import committed, fetched
@@ -78,7 +79,7 @@ async def test_offsets_outlive_owner_and_door(cluster: Cluster, door: DoorProgra
         answer = cluster.run("admin", "subscriptions", "stats", "orders-partition-0", "billing", "-o", "json")
         [shown] = json.loads(answer.stdout).values()
         assert (shown["mark_delete"], shown["msg_backlog"], shown["committed"]["metadata"]) == (3, 7, "pläce")
-        await cluster.kill("owner-1", once=lambda: True)
+        await cluster.kill("owner-1", once=idle)
         await cluster.healed()
         with DoorProgram.running("--url", cluster.url, "--kafka", "127.0.0.1:0") as other:
             async with raw_client(other.port("kafka")) as second:

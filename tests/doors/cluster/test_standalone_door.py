@@ -9,6 +9,7 @@ import pytest
 
 from tests.cluster.cluster_fixture import DEADLINE_S, Cluster
 from tests.cluster.commands import environment
+from tests.cluster.kills import idle
 from tests.cluster.until import until
 from tests.doors.pulsar.bytes_of_clients import LOOKUP, command, frame
 from tests.doors.pulsar.raw_client import raw_client, send
@@ -49,7 +50,7 @@ async def test_door_is_one_of_the_processes(standalone: tuple[Cluster, int]) -> 
     async with httpx.AsyncClient(base_url=status["pulsar_rest_url"], trust_env=False) as rest:
         assert (await rest.get("/admin/v2/tenants")).json() == ["public"]
     assert await published(port, 1) == -1
-    await cluster.kill("door-1", once=lambda: True)
+    await cluster.kill("door-1", once=idle)
     await until(lambda: cluster.processes["door-1"]["restarts"] == 1, DEADLINE_S)
     await cluster.healed()
     assert await published(port, 2) == 1
@@ -62,7 +63,7 @@ async def test_rest_says_that_no_metadata_service_answers(standalone: tuple[Clus
     url = cluster.status()["pulsar_rest_url"]
     async with httpx.AsyncClient(base_url=url, trust_env=False, timeout=DEADLINE_S) as rest:
         with cluster.held():
-            await cluster.kill("metadata-1", once=lambda: True)
+            await cluster.kill("metadata-1", once=idle)
             answer = await rest.get("/admin/v2/tenants")
             assert (answer.status_code, [*answer.json()]) == (503, ["reason"])
             assert answer.headers["retry-after"] == "1"

@@ -11,7 +11,7 @@ from tests.tidy.source import Rule, Source, each
 
 #: Where processes are real.
 _FOLDERS = (
-    "tests/cluster", "tests/effects", "tests/lab", "tests/spark", "tests/proofs", "tests/surface",
+    "tests/cluster", "tests/doors", "tests/effects", "tests/lab", "tests/spark", "tests/proofs", "tests/surface",
     "tests/effects_comparison",
 )  # fmt: skip
 _PROOF = re.compile(r"tests/\w+_proof/")
