@@ -91,9 +91,9 @@ async def test_an_answer_comes_when_the_time_is_over() -> None:
     """At the end of the log, the answer names the client's own offset as the end: nothing more is there."""
     async with kafka_world() as world, raw_client(world.port) as client:
         world.cluster.log().append(BATCH, 3)
-        client.send("Fetch", 11, fetch(("orders", 0, 3), wait_ms=500))
+        client.send("Fetch", 11, fetch(("orders", 0, 3), wait_ms=5_000))
         await until(lambda: len(world.cluster.readers) == 1, DEADLINE_S)
-        world.timers.advance(500)
+        world.timers.advance(5_000)
         [found] = parts((await client.read("Fetch", 11))[1])
         assert (found["error_code"], offsets(found), found["high_watermark"]) == (0, [], 3)
 
@@ -285,9 +285,9 @@ async def test_more_partitions_than_a_connection_may_read_are_answered_in_turns(
     cluster.partition_counts["public/default/orders"] = PARTITIONS_MAX + 1
     async with kafka_world(cluster) as world, raw_client(world.port) as client:
         every: Sequence[Partition] = [("orders", number, 0) for number in range(PARTITIONS_MAX + 1)]
-        client.send("Fetch", 11, fetch(*every, wait_ms=10))
+        client.send("Fetch", 11, fetch(*every, wait_ms=5_000))
         await until(lambda: len(cluster.readers) == PARTITIONS_MAX, DEADLINE_S)
-        world.timers.advance(10)
+        world.timers.advance(5_000)
         found = parts((await client.read("Fetch", 11))[1])
         assert {each["error_code"] for each in found} == {0}
         assert found[-1]["high_watermark"] == -1

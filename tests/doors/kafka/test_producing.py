@@ -183,9 +183,9 @@ async def test_what_is_not_decided_in_time_is_unknown_and_stays() -> None:
 async def test_a_client_decides_how_long_it_waits() -> None:
     async with publishing() as publisher:
         publisher.log.takes = False
-        publisher.begin(batch(0), timeout_ms=500)
+        publisher.begin(batch(0), timeout_ms=5_000)
         await publisher.holds(1)
-        publisher.world.timers.advance(500)
+        publisher.world.timers.advance(5_000)
         assert await publisher.answer() == (ErrorCode.REQUEST_TIMED_OUT, -1)
 
 

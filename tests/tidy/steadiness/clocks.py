@@ -98,7 +98,7 @@ UNBEATEN = {
         "contract/owner/ownership/test_topic_owner_stability.py",
     ),
 }  # fmt: skip
-_FOLDERS = ("tests/contract", "tests/cluster", "tests/effects", "tests/lab", "tests/spark")
+_FOLDERS = ("tests/contract", "tests/cluster", "tests/doors", "tests/effects", "tests/lab", "tests/spark")
 _UNBEATEN_FILES = {f"tests/{file}" for files in UNBEATEN.values() for file in files}
 
 
