@@ -7,6 +7,7 @@ list says what the suite has.
 
 import argparse
 import os
+import shutil
 import subprocess
 import tempfile
 import time
@@ -137,7 +138,7 @@ def run_program(
     with log.open("wb") as output:
         try:
             return subprocess.run(
-                guarded(words),
+                guarded([shutil.which(words[0]) or words[0], *words[1:]]),
                 cwd=folder,
                 env=os.environ | dict(variables or {}),
                 stdin=subprocess.DEVNULL,

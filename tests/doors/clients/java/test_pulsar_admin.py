@@ -119,7 +119,7 @@ async def test_commands(cluster: Cluster, client: oncelog.AsyncClient, admin: Ja
         (f"namespaces get-dispatcher-pause-on-ack-state-persistent {WEB}", "true"),
         (f"topics create {ONE}", None),
         (f"topics create-partitioned-topic {PARTS} --partitions 2", None),
-        (f"topics list {WEB}", ONE),
+        (f"topics list {WEB}", f"{PARTS}-partition-0\n{PARTS}-partition-1\n{ONE}"),
         (f"topics update-partitioned-topic {PARTS} --partitions 3", None),
         (f"topics get-partitioned-topic-metadata {PARTS}", '{\n  "partitions" : 3,\n  "deleted" : false\n}'),
         (f"topics list-partitioned-topics {WEB}", PARTS),
