@@ -242,6 +242,21 @@ def test_trimmed_log_without_a_snapshot_fails_the_takeover() -> None:
 
 
 @pytest.mark.hazard("unreadable-snapshot")
+def test_deleted_grants_without_a_snapshot_fail_the_takeover() -> None:
+    """What is left of the log begins with message 0, because none was in the deleted ledger: only the grant of a name,
+    which would be given again with the same generation."""
+    world = World()
+    Owner(world, "o1").take_over().open("p")
+    Owner(world, "o2").take_over().open("q")
+    without_snapshots(world)
+    record, version = world.topic
+    record = record.without(record.ledgers[0].ledger_id)
+    assert record.ledgers[0].base_index == 0
+    world.topic = (record, version)
+    failed(Owner(world, "o3").take_over(), "no snapshot can be read, and the log does not begin with its first ledger")
+
+
+@pytest.mark.hazard("unreadable-snapshot")
 def test_snapshot_whose_ledger_left_the_list_fails_the_takeover() -> None:
     """Control entries behind the snapshot would be missing without any gap in the message numbers."""
     world, _ = history()

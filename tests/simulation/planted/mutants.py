@@ -9,11 +9,12 @@ from oncelog.core.chain import ownership_proof
 from oncelog.core.chain.managed_ledger import ManagedLedger
 from oncelog.core.chain.ownership import Ownership, OwnershipState
 from oncelog.core.chain.ownership_proof import OwnershipProof
-from oncelog.core.chain.replay import ChainReplay
+from oncelog.core.chain.replay import ChainReplay, TakeoverFailed
 from oncelog.core.errors import ProducerFenced, StaleSequence
 from oncelog.core.formats.batch import decode_batch, peek_batch
 from oncelog.core.formats.opening import Granted, ProducerInstance
 from oncelog.core.formats.outcome import ResultKind, ResultRange, refuses
+from oncelog.core.formats.topic_record import LedgerLink
 from oncelog.core.ids import (
     BEFORE_ALL,
     NO_INSTANCE,
@@ -308,6 +309,16 @@ def _snapshot_first(replay: ChainReplay, *arguments: Any, **named: Any) -> None:
         _start(replay, *arguments, **named)
 
 
+_cannot_begin = LogFold.cannot_begin
+
+
+def _whole_from_message_0(fold: LogFold, first: LedgerLink | None) -> TakeoverFailed | None:
+    """Deleted ledgers without messages, which held grants, are not missed."""
+    if fold.position == BEFORE_ALL and (first is None or first.base_index == 0):
+        return None
+    return _cannot_begin(fold, first)
+
+
 def _replay_closed_ones(replay: ChainReplay) -> None:
     """The log's last ledger is fenced after the others were read, and is not read again."""
     following = replay._list.next
@@ -368,6 +379,10 @@ MUTANTS = (
         ((StorageNode, "_needs_check", _always(value=False)), (LedgerReviews, "erased", _erased_without_tombstone)),
     ),
     Mutant("trim to the newest snapshot", "unreadable-snapshot", 121, ((SnapshotWriter, "trim_bound", _newest_base),)),
+    Mutant(
+        "a log that begins with message 0 is whole", "unreadable-snapshot", 62_930,
+        ((LogFold, "cannot_begin", _whole_from_message_0),),
+    ),
     Mutant(
         "E retried after a conflict", "stale-record-after-conflict", 8,
         ((Ownership, "record_written", _retry_link), (Ownership, "record_read", _retry_read)),

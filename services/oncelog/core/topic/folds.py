@@ -42,9 +42,16 @@ class LogFold(ChainFold):
             deleted = self.deleted_below > self.position.ledger_id
             covered = deleted and first is not None and first.base_index == self.state.next_index
             return None if covered else super().cannot_begin(first)
-        if first is None or first.base_index == 0 or (self.restored and self.no_snapshots):
+        if self.restored and self.no_snapshots:
             return None
-        reason = f"no snapshot can be read, and the log begins with message {first.base_index}, not with the first"
+        if self.deleted_below:
+            # They held grants at least, also if no message was in them: the names, ids and generations of producers.
+            reason = f"the log does not begin with its first ledger: ledgers below {self.deleted_below} were deleted"
+        elif first is not None and first.base_index:
+            reason = f"the log begins with message {first.base_index}, not with the first"
+        else:
+            return None
+        reason = f"no snapshot can be read, and {reason}"
         missing = self.unavailable
         if missing is None:
             return TakeoverFailed(reason)
