@@ -268,6 +268,21 @@ def test_snapshot_whose_ledger_left_the_list_fails_the_takeover() -> None:
     failed(Owner(world, "o2").take_over(), "does not hold that ledger")
 
 
+@pytest.mark.hazard("indexes-after-a-trim")
+def test_snapshot_behind_a_deleted_log_is_enough() -> None:
+    """All of the log was trimmed but its last ledger, to which nothing was ever written: no node shows it to a restore,
+    and the restored list is empty. The next owner goes on behind the snapshot."""
+    world, _ = history()
+    everything, following = truth(world), world.folded().next_index
+    record, version = world.topic
+    below = LedgerId(record.ledgers[-1].ledger_id + 1)
+    world.topic = (replace(record, ledgers=(), deleted_below=below), version)
+    owner = Owner(world, "o2").take_over()
+    served(owner)
+    assert state_of(owner) == everything
+    assert [link.base_index for link in world.record.ledgers] == [following]
+
+
 def replaying(owner: Owner) -> tuple[Takeover, ReadEntries]:
     """Run until entries of the log are read."""
     owner.take_over(ReadEntries)

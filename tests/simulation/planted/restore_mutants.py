@@ -6,9 +6,11 @@ from typing import Any
 from weakref import WeakKeyDictionary
 
 from oncelog.core.chain.managed_ledger import ManagedLedger
+from oncelog.core.chain.replay import ChainFold, TakeoverFailed
 from oncelog.core.era import Era
 from oncelog.core.formats.head import LedgerHead
-from oncelog.core.ids import EntryId, Incarnation, LedgerId, Position, TopicId
+from oncelog.core.formats.topic_record import LedgerLink
+from oncelog.core.ids import BEFORE_ALL, EntryId, Incarnation, LedgerId, Position, TopicId
 from oncelog.core.ledger.metadata import LedgerMetadata
 from oncelog.core.ledger.writer import LedgerWriter
 from oncelog.core.node.era import EraState, StoredEra
@@ -20,6 +22,7 @@ from oncelog.core.rebuild.restore_plan import Restore
 from oncelog.core.rebuild.result import NotedRecords, Rebuilt
 from oncelog.core.rebuild.sources import CopiedEra, Inventory
 from oncelog.core.records.id_claim import decode_counter, encode_counter
+from oncelog.core.topic.folds import LogFold
 from oncelog.core.topic.serving import Serving
 from oncelog.metadata.restore import new_tree as trees
 from oncelog.metadata.restore.noted_records import NewestRecords
@@ -33,6 +36,7 @@ from tests.simulation.servers.nodes.kept_copies import KeptCopies
 from tests.simulation.servers.nodes.storage_server import Reply, StorageServer
 from tests.simulation.servers.owners.member_requests import MemberRequests
 
+_cannot_begin = LogFold.cannot_begin
 _begin, _linked = ManagedLedger._begin, ManagedLedger.linked
 _survey, _records = Restorer._survey, restoring._records
 _unseen = Evidence.unseen
@@ -45,6 +49,13 @@ _raised, _collected_by, _too_few, _stored = Restore._raised, Restore._collected,
 _first: WeakKeyDictionary[Serving, Position] = WeakKeyDictionary()
 #: {a managed ledger: the last entry that it has appended to its former ledger}
 _appended: WeakKeyDictionary[ManagedLedger, Position] = WeakKeyDictionary()
+
+
+def _behind_a_ledger(fold: LogFold, first: LedgerLink | None) -> TakeoverFailed | None:
+    """A snapshot behind everything that was trimmed is refused, unless a ledger follows."""
+    if first is None and fold.position != BEFORE_ALL:
+        return ChainFold.cannot_begin(fold, first)
+    return _cannot_begin(fold, first)
 
 
 def _as_of_the_takeover(serving: Serving, metadata: LedgerMetadata) -> LedgerHead | None:
@@ -260,6 +271,10 @@ def _append_of_any_era(server: StorageServer, *arguments: Any, **how: Any) -> No
 
 #: (name, hazard, first seed, swaps)
 RESTORE_MUTANTS: tuple[tuple[str, str, int, tuple[tuple[Any, str, Any], ...]], ...] = (
+    (
+        "a snapshot behind the whole log is too old", "indexes-after-a-trim", 5_063_736,
+        ((LogFold, "cannot_begin", _behind_a_ledger),),
+    ),
     ("head names the fold of the takeover", "", 5_000_001, ((Serving, "head", _as_of_the_takeover),)),
     ("head in the first ledger of an owner only", "", 5_000_001, ((ManagedLedger, "_begin", _once),)),
     (

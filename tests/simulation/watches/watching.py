@@ -276,9 +276,10 @@ class Watch:
         if phase is not Phase.OPENING or serving is None or watch.compared.get(owner.incarnation) is serving:
             return
         watch.compared[owner.incarnation] = serving
-        watch.acks.compare(shell.core.ownership.record.acks, serving, self.closed)
-        ledgers = shell.core.ownership.record.ledgers
-        last = ledgers[-1].ledger_id if ledgers else LedgerId(-1)
+        record = shell.core.ownership.record
+        watch.acks.compare(record.acks, serving, self.closed)
+        # After a restore there may be none, although some were trimmed.
+        last = record.ledgers[-1].ledger_id if record.ledgers else LedgerId(record.deleted_below - 1)
         self.fold_closed(watch, last)
         if watch.fold.position.ledger_id <= last:
             # A deposed owner that does not know it may be behind what another has taken over since.

@@ -38,9 +38,10 @@ class LogFold(ChainFold):
 
     def cannot_begin(self, first: LedgerLink | None) -> TakeoverFailed | None:
         if self.position != BEFORE_ALL:
-            # A ledger that all kept snapshots cover as a whole may have been deleted: no replay begins in it.
+            # A ledger that all kept snapshots cover as a whole may have been deleted: no replay begins in it. The next
+            # one, if nothing was ever written to it, is in no list after a restore.
             deleted = self.deleted_below > self.position.ledger_id
-            covered = deleted and first is not None and first.base_index == self.state.next_index
+            covered = deleted and (first is None or first.base_index == self.state.next_index)
             return None if covered else super().cannot_begin(first)
         if self.restored and self.no_snapshots:
             return None
