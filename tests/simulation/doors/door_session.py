@@ -74,12 +74,12 @@ class DoorSession:
         self.handle(OpenWanted())
 
     def handle(self, event: ProducerEvent) -> None:
-        if isinstance(event, SessionClosedByOwner) and isinstance(event.error, SessionSuperseded):
-            self._check_superseded()
         # As `SessionDriver.feed`: what another session of this door has seen counts before any answer is handled.
         seen = self.door.epochs.highest(self.topic_id)
         if seen > self.core.opening.owner_epoch and not self._perform(self.core.handle(EpochSeen(seen))):
             return
+        if isinstance(event, SessionClosedByOwner) and isinstance(event.error, SessionSuperseded):
+            self._check_superseded(event)
         if not self._perform(self.core.handle(event)):
             return
         self.door.epochs.learn(self.topic_id, self.core.opening.owner_epoch)
@@ -113,8 +113,10 @@ class DoorSession:
                 return False
         return True
 
-    def _check_superseded(self) -> None:
-        """It is final (hazard sessions-end-each-other)."""
+    def _check_superseded(self, event: SessionClosedByOwner) -> None:
+        """It is final (hazard sessions-end-each-other), unless the door has left that session before it hears so."""
+        if event.session != self.core.session:
+            return
         self.door.world.count("session superseded")
         if self._superseded:
             raise Violation("superseded sessions", f"{self.door.name} opens a superseded session again")
