@@ -8,7 +8,7 @@
     ack | nack NAME 0-2,5               it acknowledges, also `below=`; it rejects
     lose | close NAME                   its stream breaks; it leaves
     wait MS                             time passes
-    write | fail                        what was appended to the ack log is durable; is dropped
+    write [COUNT] | fail                what was appended to the ack log is durable, or the first changes; is dropped
     takeover                            another owner begins with what is durable
 
 The docstrings of the methods `do_…` say what the others do. Requests write what they append, unless they end with
@@ -98,7 +98,10 @@ class StoryWorld(World):
 
     # --- commands -----------------------------------------------------------------------------------------------------
 
-    do_write, do_fail = World.write, World.fail
+    do_fail = World.fail
+
+    def do_write(self, count: str = "0") -> None:
+        self.write(int(count))
 
     def do_store(self, count: str = "", keys: str = "") -> None:
         given = [None if key == "-" else key for key in keys.split(",")]

@@ -183,13 +183,15 @@ class World:
             self.topic.tick()
             self.settle()
 
-    def write(self) -> None:
-        """What was appended so far becomes durable, until nothing is left to write."""
+    def write(self, count: int = 0) -> None:
+        """What was appended so far becomes durable, until nothing is left to write. count: only so many changes."""
         while self.chain:
-            chain, self.chain = self.chain, []
+            chain, self.chain = (self.chain[:count], self.chain[count:]) if count else (self.chain, [])
             fold_changes(self.state, [change for change, _ in chain])
             self.topic.settled([token for _, token in chain])
             self.settle()
+            if count:
+                return
 
     def fail(self) -> None:
         """The ack ledger fails: what was appended is dropped."""

@@ -126,7 +126,15 @@ def _numbered_in_memory(letters: DeadLetters, index: int, topic_id: Any) -> None
         state.dead_letter_next = before
 
 
-_number = DeadLetters._number
+_number, _stored = DeadLetters._number, DeadLetters._stored
+
+
+def _with_those_in_flight(letters: DeadLetters, event: Any) -> None:
+    """A change acknowledges again what one in flight acknowledges."""
+    publishing, letters._publishing = letters._publishing, {}
+    if event.sequence > publishing.get(event.topic_id, -1):
+        _stored(letters, event)
+    letters._publishing = publishing | letters._publishing
 
 
 def _without_redelivery(redeliveries: Redeliveries, *, paused: bool) -> None:
@@ -394,6 +402,10 @@ CONSUMER_MUTANTS = (
         ((DeadLetters, "seek", _always(None)), (DeadLetters, "sought", _kept_over_a_seek)),
         core_test=test_story,
         core_arguments=("dead_letters: A seek voids a dead letter whose number is asked for behind it",),
+    ),
+    Mutant(
+        "dead letters are acknowledged twice", "late-ack-after-seek", 2_066_951,
+        ((DeadLetters, "_stored", _with_those_in_flight),),
     ),
     Mutant(
         "repeated negative ack counts again", "nack-counted-twice", 2_000_006,

@@ -210,14 +210,14 @@ class DeadLetters:
         self.work()
 
     def _stored(self, event: DeadLetterStored) -> None:
-        """The dead-letter topic has messages: they count as acknowledged when that is durable."""
+        """The dead-letter topic has messages: they count as acknowledged when that is durable. What a change in flight
+        acknowledges is left to it: a seek behind that one may take it back."""
         self.waiting_for = ""
-        if event.sequence <= self._publishing.get(event.topic_id, -1):
-            return
+        in_flight = self._publishing.get(event.topic_id, -1)
         indexes = tuple(
             index
             for index, (topic_id, sequence) in self._context.state.dead_letters.items()
-            if topic_id == event.topic_id and sequence <= event.sequence
+            if topic_id == event.topic_id and in_flight < sequence <= event.sequence
         )
         if indexes:
             self._append_published(event.topic_id, event.sequence, indexes)
