@@ -28,8 +28,8 @@ class Acknowledged(NamedTuple):
 class PlaceHistory:
     """What consumers did at one place."""
 
-    #: what consumers have asked to acknowledge
-    asked: set[int] = field(default_factory=set)
+    #: {consumer: what it has asked to acknowledge}
+    asked: dict[str, set[int]] = field(default_factory=dict)
     #: {index: its first durable acknowledgement}
     acknowledged: dict[int, Acknowledged] = field(default_factory=dict)
     #: {index: its deliveries that the ack log counts, when that became durable, and at which owner epoch}
@@ -59,13 +59,18 @@ class ConsumptionHistory:
 
     # --- the two promises ---------------------------------------------------------------------------------------------
 
-    def asked(self, place: Place, ranges: Iterable[IndexRange]) -> None:
+    def asked(self, place: Place, indexes: Iterable[int], consumer: str) -> None:
         """A consumer asks to acknowledge these messages."""
-        self.at(place).asked.update(_indexes(ranges))
+        self.at(place).asked.setdefault(consumer, set()).update(indexes)
+
+    def asked_by_others(self, place: Place, consumer: str) -> set[int]:
+        """What others have asked to acknowledge than this consumer: an owner that is writing it delivers none of it."""
+        asked = self.at(place).asked
+        return set[int]().union(*(indexes for name, indexes in asked.items() if name != consumer))
 
     def recorded(self, place: Place, indexes: set[int]) -> None:
         """The ack log holds acknowledgements of these messages."""
-        unasked = sorted(indexes - self.at(place).asked)
+        unasked = sorted(indexes.difference(*self.at(place).asked.values()))
         if unasked:
             raise Violation("delivered until acknowledged", f"nobody acknowledged {unasked[:5]} at {place}")
         self.at(place).over |= indexes

@@ -139,8 +139,9 @@ class ConsumerClient(Process):
         #: received}
         self._unwanted: dict[int, None] = {}
         self._newest: dict[int, int] = {}
-        #: what it received in a delivery with the number of the one that it has just asked for again: no owner can tell
-        #: the two apart, so it may come once more
+        #: what arrived before a rejection of a former delivery was answered; of these, what the application received in
+        #: a delivery with the number of the rejected one: no owner can tell the two apart, so it may come once more
+        self._crossing: set[int] = set()
         self._twice: set[int] = set()
         #: what the application has acknowledged and not received since: it may still work on a former delivery
         self._acked: set[int] = set()
@@ -165,7 +166,7 @@ class ConsumerClient(Process):
         self.session = new(self.settings, InstanceId(instance))
         self._permitted, self._restarts_after = 0, 0
         self._working, self._acking, self._unwanted, self._newest, self.stream = [], {}, {}, {}, None
-        self._acked, self._twice, self._repetition = set(), set(), Repetition()
+        self._acked, self._crossing, self._twice, self._repetition = set(), set(), set(), Repetition()
         self._epoch_seen = 0
         self._feed(OpenWanted())
 
@@ -206,7 +207,7 @@ class ConsumerClient(Process):
                 self._working.clear()
                 self._unwanted.clear()
                 self._newest.clear()
-                self._acked, self._twice, self._repetition = set(), set(), Repetition()
+                self._acked, self._crossing, self._twice, self._repetition = set(), set(), set(), Repetition()
             case MessagesReady():
                 self._later("takes messages", lambda: self._take_now(3), (1, 10))
             case HandOut():
@@ -285,6 +286,7 @@ class ConsumerClient(Process):
             delivered = [part for entry in event.report.entries for part in entry.ranges]
             taken = [part for first, last in delivered for part in messages.waiting.overlap(first, last)]
             place = Place(self._place().subscription_id, event.report.seek_epoch)
+            self._crossing.update(i for first, last in taken for i in range(first, last + 1) if self._rejecting(i))
             self.history.delivered(
                 place, taken, event.report.delivery_counts, sent,
                 owner_epoch=event.owner_epoch, epoch_seen=self._epoch_seen,
@@ -346,14 +348,16 @@ class ConsumerClient(Process):
             self.world.count("message received")
             self.history.received(place, index, key)
             if ordered:
-                over = self.history.at(place).over | self._acked
+                over = self.history.at(place).over | self._acked | self.history.asked_by_others(place, self.instance)
                 working = (each.index for each in self._working if each.index not in over)
                 asked_again = index in self._unwanted or index in self._twice
                 self._repetition.received(index, working, asked_again=asked_again)
             message = Message(index, run.seek_epoch, run.generation, run.delivery_counts.get(index, 1))
             self._twice.discard(index)
-            if index in self._unwanted and message.delivery_count <= self._newest[index] and self._rejecting(index):
+            crossing, same = index in self._crossing, message.delivery_count <= self._newest.get(index, 0)
+            if crossing and same and index in self._unwanted:
                 self._twice.add(index)
+            self._crossing.discard(index)
             self._working.append(message)
             self._unwanted.pop(index, None)
             self._acked.discard(index)
@@ -407,11 +411,12 @@ class ConsumerClient(Process):
         asked = [i for first, last in ranges for i in range(first, last + 1)]
         if isinstance(request, NackWanted):
             # A word about a former delivery is void: about the newest one that it has received, it has yet to speak.
-            counts = request.delivery_counts
+            counts, waiting = request.delivery_counts, self.session.messages.waiting
+            self._crossing.update(i for i in asked if waiting.overlap(i, i))
             self._unwanted.update(dict.fromkeys(i for i in asked if counts.get(i, 1) >= self._newest.get(i, 1)))
         else:
             wanted = [i for i in asked if request.below is None or i not in self._unwanted]
-            self.history.asked(place, (IndexRange(i, i) for i in wanted))
+            self.history.asked(place, wanted, self.instance)
             self._acked.update(wanted)
         end = min(self._unwanted, default=0)
         self._acking[request.request] = (place, ranges, end, isinstance(request, NackWanted))
