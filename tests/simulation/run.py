@@ -212,16 +212,26 @@ class Run:
         while not all(self._closed(watch.topic_id) for watch in self.cluster.watch.topics.values()):
             if self.world.now > deadline:
                 raise Violation("liveness", f"topics do not close: {self.state_line()}")
-            for owner in self.cluster.owners.values():
-                for topic_id, shell in list(owner.topics.items()):
-                    if topic_id not in self.cluster.watch.topics:
-                        continue  # it was deleted
-                    if shell.over and not self._closed(topic_id) and not owner.gave_up_at(topic_id):
-                        # It left without its last ledger CLOSED, for the reply to that was lost: once more.
-                        owner.assign(topic_id)
-                    elif shell.core.phase is Phase.SERVING and shell.core.serving and not shell.core.serving.draining:
-                        shell.handle(DrainRequested())
+            for watch in self.cluster.watch.topics.values():
+                self._close(watch.record)
             self.step()
+
+    def _close(self, record: TopicRecord) -> None:
+        """The owner that the record names drains the topic. It takes it over first if nobody has told it of a placement
+        that was being written when the last replica ended, or if it left without its last ledger CLOSED, for the reply
+        to that was lost.
+        """
+        topic_id = record.topic_id
+        for owner in self.cluster.owners.values():
+            shell = owner.topics.get(topic_id)
+            if shell is not None and shell.core.phase is Phase.SERVING:
+                if shell.core.serving and not shell.core.serving.draining:
+                    shell.handle(DrainRequested())
+            elif (
+                owner.alive and owner.incarnation == record.owner and (shell is None or shell.over)
+                and not self._closed(topic_id) and not owner.gave_up_at(topic_id)
+            ):  # fmt: skip
+                owner.assign(topic_id)
 
     def _closed(self, topic_id: str) -> bool:
         watch = next(w for w in self.cluster.watch.topics.values() if w.topic_id == topic_id)
