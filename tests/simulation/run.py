@@ -249,7 +249,9 @@ class Run:
             watch.fold_closed(topic, LedgerId(1 << 62))
             check_given_up(watch, topic)
             check_appends(history, topic.fold, dedup_enabled=self._checked)
-            check_reads(history, topic.fold, trimmed=topic.trimmed, listed_again=topic.listed_again)
+            check_reads(
+                history, topic.fold, trimmed=topic.trimmed, listed_again=topic.listed_again, left_out=topic.left_out
+            )
             for producer in topic.fold.everyone():
                 pid = producer.producer_id
                 other = owners.setdefault(pid, (topic_id, producer.name))

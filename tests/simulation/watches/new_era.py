@@ -104,6 +104,8 @@ class _NewEra:
         new = TopicWatch(record.topic_id)
         new.record, new.owners, new.confirmed = record, before.owners, before.confirmed
         new.ledgers, new.trimmed = self._from_the_front(before.ledgers, trimmed, log)
+        left_out = [each for each in before.ledgers if each not in log and each not in trimmed]
+        new.left_out = before.left_out | dict.fromkeys(left_out)
         again = [each for each in before.trimmed if each in log]
         new.listed_again = before.listed_again | dict.fromkeys(again, LedgerId(self.watch.store.era.first_id))
         lasts = [chain[-1] if chain else LedgerId(0) for chain in (log, acks)]

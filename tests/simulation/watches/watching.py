@@ -74,6 +74,8 @@ class TopicWatch:
         self.trimmed: dict[LedgerId, None] = {}
         #: {ledger that had left it and that a restore listed again: the first ledger of that era}
         self.listed_again: dict[LedgerId, LedgerId] = {}
+        #: ledgers with nothing but a head that a restore has left out
+        self.left_out: dict[LedgerId, None] = {}
         #: the first ledger of the newest era whose restore may have missed a ledger of this topic; 0: none may
         self.owed_from = LedgerId(0)
         #: {ledger: the message with which it was linked}
