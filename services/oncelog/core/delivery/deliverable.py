@@ -253,3 +253,13 @@ class Deliverable:
                 raise InvariantViolated(f"messages are {name} and {other}: {taken[name] & taken[other]}")
         if not self.waiting.isdisjoint(self.again):
             raise InvariantViolated(f"messages to be delivered wait: {self.waiting & self.again}")
+
+    def check_none_forgotten(self) -> None:
+        """Every message that was passed by is acknowledged, or there is a reason why it may come again."""
+        passed = BitMap64()
+        passed.add_range(self._state.acks.mark_delete, min(self.frontier, self._log.next_index))
+        passed = self._state.acks.unacked(passed)
+        for bits in (self.again, self.outstanding, self.waiting, self.delayed, self.dead, self.hidden):
+            passed -= bits
+        if passed:
+            raise InvariantViolated(f"nobody has messages that are not to be delivered: {passed}")

@@ -63,6 +63,7 @@ from oncelog.core.delivery.store_binding.events import (
     RewindRequested,
 )
 from oncelog.core.errors import (
+    InvariantViolated,
     OncelogError,
     ServiceUnavailable,
 )
@@ -479,9 +480,18 @@ class Subscription:
         self.attachments.end(error)
 
     def check_invariants(self) -> None:
-        self._context.deliverable.check_invariants()
+        deliverable, consumers = self._context.deliverable, self._context.consumers
+        deliverable.check_invariants()
         if self.attachments.keys is not None:
             self.attachments.keys.check_invariants()
+        if self._context.closing:
+            return
+        of_all = [each.out.bits for each in consumers.by_number.values()]
+        held = BitMap64().union(*of_all, *(away.bits for away in consumers.away.values()))
+        if held - deliverable.outstanding or deliverable.outstanding - held - self._redeliveries.counting:
+            raise InvariantViolated(f"{deliverable.outstanding} are outstanding, consumers have {held}")
+        if self.attachments.keys is None and self.attachments.returns_until_ms is None:
+            deliverable.check_none_forgotten()
 
 
 def _not_written() -> ServiceUnavailable:
