@@ -11,7 +11,7 @@
 The folds begin anew from the lists, and must give what owners of the new era take over.
 """
 
-from collections.abc import Iterable
+from collections.abc import Container, Iterable
 from dataclasses import replace
 
 from oncelog.core.chain.next_ledger import LedgerPurpose
@@ -78,6 +78,7 @@ class _NewEra:
 
     def __init__(self, watch: Watch, former: Era, before: TopicWatch, topic: RebuiltTopic, restored: Restored) -> None:
         self.watch = watch
+        self.former = former
         self.before = before
         self.topic = topic
         self.inventories, self.unseen_below = restored.inventories, restored.unseen_below
@@ -139,7 +140,7 @@ class _NewEra:
         missing = [each for each in known if each not in listed and each not in gone and self._entries(each)]
         if missing:
             raise Violation("restore", f"ledgers {missing} of the {purpose.value} are not listed: {listed}")
-        floor = self._known_floor(Chain(self.before.topic_id, purpose))
+        floor = self._known_floor(Chain(self.before.topic_id, purpose), known)
         back = [each for each in listed if each in trimmed]
         if back and back[0] < floor:
             raise Violation("restore", f"ledger {back[0]} is listed again, and the floor {floor} was known")
@@ -153,12 +154,17 @@ class _NewEra:
             return sum(1 for data in entries if peek_header(data).kind not in HEAD_KINDS)
         return max(0, self.before.confirmed.get(ledger_id, -1))
 
-    def _known_floor(self, chain: Chain) -> LedgerId:
+    def _known_floor(self, chain: Chain, known: Container[LedgerId]) -> LedgerId:
+        """known: ledgers of the former era's list. The head of one that this list left out says what an era before was
+        told, perhaps after its end (hazard deletion-in-a-former-era)."""
         floors = [LedgerId(0)]
         for inventory in self.inventories:
             floors.append(inventory.floors.get(chain, LedgerId(0)))
             floors += [
-                held.head.floor for held in inventory.ledgers.values() if held.chain == chain and held.head is not None
+                held.head.floor
+                for held in inventory.ledgers.values()
+                if held.chain == chain and held.head is not None
+                if held.ledger_id >= self.former.first_id or held.ledger_id in known
             ]
         return max(floors)
 
