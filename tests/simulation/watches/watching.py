@@ -50,14 +50,19 @@ def _may_leave(metadata: LedgerMetadata) -> bool:
 
 
 def _check_outbid(owner: OwnerServer, shell: TopicShell) -> None:
-    """Storage nodes are of a higher era than this owner's: none of them lets it take over what is in a list, or store
-    anything. A topic that has no ledger needs no node before that."""
+    """Storage nodes are of a higher era than this owner's: they answer its reads, and nothing else. So it takes over no
+    list with a ledger that it has to end, and stores nothing."""
     record, (ledger_id, entry_id) = shell.core.ownership.record, shell.confirmed
-    era = owner.store.era
+    store = owner.store
     listed = [*(link.ledger_id for link in record.ledgers), *record.acks]
-    former = bool(record.pages) or any(each < era.first_id for each in listed)
-    if (former and shell.core.serving is not None) or (ledger_id >= era.first_id and entry_id >= 0):
-        raise Violation("outbid eras", f"{owner.incarnation} serves {shell.topic_id} in era {era}")
+    ends = any(each < store.era.first_id and not _listed_closed(store, each) for each in listed)
+    if (ends and shell.core.serving is not None) or (ledger_id >= store.era.first_id and entry_id >= 0):
+        raise Violation("outbid eras", f"{owner.incarnation} serves {shell.topic_id} in era {store.era}")
+
+
+def _listed_closed(store: Store, ledger_id: LedgerId) -> bool:
+    """Whether the restore has listed the ledger as CLOSED, with which an owner has nothing to do but to read it."""
+    return decode_ledger(store.past(f"ledgers/{ledger_id}")[0]).state is LedgerState.CLOSED
 
 
 class TopicWatch:
