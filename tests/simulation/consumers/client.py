@@ -348,7 +348,8 @@ class ConsumerClient(Process):
             self.world.count("message received")
             self.history.received(place, index, key)
             if ordered:
-                over = self.history.at(place).over | self._acked | self.history.asked_by_others(place, self.instance)
+                asked = self._acked | self._twice | self.history.asked_by_others(place, self.instance)
+                over = self.history.at(place).over | asked
                 working = (each.index for each in self._working if each.index not in over)
                 asked_again = index in self._unwanted or index in self._twice
                 self._repetition.received(index, working, asked_again=asked_again)
