@@ -101,7 +101,7 @@ class Stream(Generic[RequestOutT_contra, AnswerInT_co]):
             return self._decode(data)
         except OncelogError as error:
             self.closed = self.closed or error
-            self._call.cancel()
+            _cancel(self._call)
             raise
 
     async def finish(self) -> None:
@@ -114,7 +114,7 @@ class Stream(Generic[RequestOutT_contra, AnswerInT_co]):
     def cancel(self, error: OncelogError | None = None) -> None:
         """End the stream at once, in both directions. Waiting reads and writes raise `error`, or ServiceUnavailable."""
         self._close_with(error or ServiceUnavailable(f"{self._address}: the stream was ended by this process"))
-        self._call.cancel()
+        _cancel(self._call)
         if not self._ended.done():
             self._ended.set_result(None)
 
@@ -140,11 +140,12 @@ class Stream(Generic[RequestOutT_contra, AnswerInT_co]):
     async def _end(self, failure: BaseException, before: int) -> OncelogError:
         """Return why the stream ended. Raises CancelledError when this task was cancelled during the operation."""
         if isinstance(failure, asyncio.CancelledError) and _task_is_cancelled(self._call, before):
-            self._call.cancel()  # gRPC does so only once the call has a connection
+            _cancel(self._call)  # gRPC does so only once the call has a connection
             raise failure
         error = self.closed or self._close_with(
             _heard(self._credentials, self._address, await _meaning(self._call, failure, self._address, self._origin))
         )
+        _cancel(self._call)
         self._call = _OVER
         return error
 
@@ -153,6 +154,13 @@ class Stream(Generic[RequestOutT_contra, AnswerInT_co]):
         if self.closed is None:
             self.closed = error
         return self.closed
+
+
+def _cancel(call: Any) -> None:
+    """End a call also if it counts as done. gRPC says so of one whose write has failed, and its `cancel` does nothing
+    then; but if an answer was not read, the call would stay in gRPC's core for ever, with the connection."""
+    if not call.cancel() and (core := getattr(call, "_cython_call", None)) is not None:
+        core.cancel("the call has ended")
 
 
 def _forget(task: "asyncio.Future[Any]") -> None:
@@ -330,7 +338,7 @@ class Channel:
             raise self._failed(answers, failure, before) from failure
         finally:
             if answers is not None:
-                answers.cancel()
+                _cancel(answers)
 
     def _watch(self, call: library.grpc.aio.Call, end: Callable[[OncelogError], object] | None = None) -> None:
         """End the call when it gets no connection in time. end: called instead of `call.cancel`, with the error."""

@@ -42,6 +42,8 @@ from tests.contract.rpc.rpc_serving import (
     serving,
 )
 
+DEADLINE_S = 30.0
+
 
 @pytest.mark.asyncio
 async def test_stream_carries_both_directions_and_ends_when_both_end() -> None:
@@ -109,6 +111,26 @@ async def test_write_raises_after_the_server_ended_the_stream() -> None:
         assert [answer async for answer in stream] == []
         with pytest.raises(ServiceUnavailable):
             await stream.write(frame_of(1))
+
+
+@pytest.mark.asyncio
+async def test_failed_write_ends_a_stream_with_an_answer_that_was_not_read() -> None:
+    """gRPC calls it done and leaves it in its core, which waits for a reader: each one kept a task and a connection at
+    both sides, for ever."""
+    ended = asyncio.Event()
+
+    async def answer_and_leave(stream: ServerStream[ReceivedAppend, Sequence[AppendAnswer]]) -> None:
+        await stream.write([AppendAnswer(LEDGER, [EntryId(1)], AppendStatus.OK)])
+        ended.set()
+        raise NotOwner("look again")
+
+    async with serving(append=answer_and_leave) as (_, channel):
+        stream: AppendStream = channel.stream(APPEND)
+        await ended.wait()
+        with suppress(NotOwner, ServiceUnavailable):
+            while True:
+                await stream.write(frame_of(1))
+        await until(lambda: not any("_handle_status" in repr(each) for each in asyncio.all_tasks()), DEADLINE_S)
 
 
 @pytest.mark.asyncio
