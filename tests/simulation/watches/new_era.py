@@ -82,6 +82,7 @@ class _NewEra:
         self.before = before
         self.topic = topic
         self.inventories, self.unseen_below = restored.inventories, restored.unseen_below
+        self.newest = max((era for each in self.inventories for era in each.committed_eras), default=former)
         self.knows_former = any(former in each.committed_eras for each in self.inventories)
         self.records = {record.ledger_id: record for record in topic.ledgers}
 
@@ -156,10 +157,12 @@ class _NewEra:
 
     def _known_floor(self, chain: Chain, known: Container[LedgerId]) -> LedgerId:
         """known: ledgers of the former era's list. The head of one that this list left out says what an era before was
-        told, perhaps after its end (hazard deletion-in-a-former-era)."""
+        told, perhaps after its end, and so does a node that does not know the newest era (hazard
+        deletion-in-a-former-era)."""
         floors = [LedgerId(0)]
         for inventory in self.inventories:
-            floors.append(inventory.floors.get(chain, LedgerId(0)))
+            if self.newest in inventory.committed_eras:
+                floors.append(inventory.floors.get(chain, LedgerId(0)))
             floors += [
                 held.head.floor
                 for held in inventory.ledgers.values()

@@ -62,7 +62,8 @@ def _check_outbid(owner: OwnerServer, shell: TopicShell) -> None:
 
 def _listed_closed(store: Store, ledger_id: LedgerId) -> bool:
     """Whether the restore has listed the ledger as CLOSED, with which an owner has nothing to do but to read it."""
-    return decode_ledger(store.past(f"ledgers/{ledger_id}")[0]).state is LedgerState.CLOSED
+    records = store.past(f"ledgers/{ledger_id}")
+    return bool(records) and decode_ledger(records[0]).state is LedgerState.CLOSED
 
 
 class TopicWatch:

@@ -262,4 +262,4 @@ class Deliverable:
         for bits in (self.again, self.outstanding, self.waiting, self.delayed, self.dead, self.hidden):
             passed -= bits
         if passed:
-            raise InvariantViolated(f"nobody has messages that are not to be delivered: {passed}")
+            raise InvariantViolated(f"messages are neither acknowledged nor to be delivered again: {passed}")

@@ -1,8 +1,9 @@
 """All that asked nodes, notes and a copy say, by topic and by ledger.
 
 Rules
-- What an intact entry says is true on whatever disk it is: heads, floors and tombstones count from every node. What a
-  node lacks counts only if the node has no hole there (hazard limbo-counts-as-asked).
+- What an intact entry says is true on whatever disk it is: heads and tombstones count from every node. A floor, and the
+  deletion of a ledger, count from nodes that know the newest era of all (hazard deletion-in-a-former-era). What a node
+  lacks counts only if the node has no hole there (hazard limbo-counts-as-asked).
 - A node is *unseen* for a ledger if it may have had entries of it that it does not show: it was not asked, or the
   ledger is in limbo or damaged there. Fewer unseen nodes than acknowledgements of an entry: an acknowledged entry is
   shown by some node.
