@@ -20,7 +20,11 @@ from oncelog.cli.standalone.fork_server import ForkServer, connected
 from oncelog.testing.local_cluster import without_settings
 
 CLI, COMMAND = "oncelog.cli", "tests.cluster.forked_command"
-PROGRAMS = (CLI, COMMAND, "tests.fault_proof.faulty_standalone", *MODULES)
+_OTHERS = ("oncelog_doors",)
+PROGRAMS = (
+    *(CLI, COMMAND, "tests.fault_proof.faulty_standalone", *MODULES),
+    *(each for each in _OTHERS if is_installed(each)),
+)
 #: What commands import when they run, of distributions that are installed.
 _LATE = """
     oncelog.cli.standalone.command oncelog.cli.produce.command oncelog.cli.read.command oncelog.cli.consume.command

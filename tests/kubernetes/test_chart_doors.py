@@ -22,7 +22,6 @@ from tests.kubernetes.chart import (
 from tests.kubernetes.test_chart_values import snake
 
 FILES = ("everything", "plain", "pipeline")
-BOTH = "doors.kafka.enabled=true,doors.pulsar.enabled=true"
 #: {values file: {Service: {port: number}}}; the container has all of them
 PORTS = {
     "everything": {
@@ -218,54 +217,3 @@ def test_certificate_names_the_service_of_doors() -> None:
     ]
     off = "tls.enabled=false,auth.enabled=false,doors.pulsar.enabled=true"
     assert "oncelog-pulsar." not in template("--set", off, "--show-only", "templates/doors.yaml").stdout
-
-
-@pytest.mark.parametrize(
-    ("given", "says"),
-    [
-        ("doors.pulsar.plaintext=true", "doors.pulsar.enabled"),
-        ("doors.pulsar.rest=true", "doors.pulsar.enabled"),
-        ("doors.pulsar.enabled=true,doors.pulsar.plaintext=true,tls.enabled=false", "tls.enabled"),
-        ("doors.pulsar.enabled=true,doors.podDisruptionBudget.maxUnavailable=2", "of 2 pods at most 1"),
-        (
-            "doors.pulsar.enabled=true,doors.terminationGracePeriodSeconds=20",
-            "doors.terminationGracePeriodSeconds is 20",
-        ),
-        ("doors.service.nodePort=31000", "doors.service.nodePort is set, but doors.service.type is ClusterIP"),
-        ("doors.service.loadBalancerIP=10.0.0.9", "Set doors.service.type=LoadBalancer"),
-        (
-            "doors.service.type=NodePort,doors.service.nodePort=31000,doors.service.tlsNodePort=31000",
-            "doors.service.nodePort and tlsNodePort are both 31000",
-        ),
-        (
-            "doors.kafka.advertised=kafka.example:9093",
-            "doors.kafka.advertised is set, but doors.kafka.enabled is false",
-        ),
-        ("doors.kafka.namespace=shop/events", "doors.kafka.namespace is set, but doors.kafka.enabled is false"),
-        ("doors.kafka.enabled=true,doors.kafka.advertised=kafka.example", "advertised"),
-        ("doors.kafka.enabled=true,doors.kafka.advertised=kafka.example:65536", "advertised"),
-        ("doors.kafka.enabled=true,doors.kafka.namespace=shop", "namespace"),
-        ("doors.kafka.enabled=true,doors.kafka.nodePort=31000", "doors.service.type is ClusterIP"),
-        ("doors.kafka.enabled=true,doors.kafka.loadBalancerIP=10.0.0.9", "Set doors.service.type=LoadBalancer"),
-        (
-            "doors.kafka.enabled=true,doors.service.type=NodePort,doors.service.nodePort=31000",
-            "doors.service.nodePort is that of clients of Pulsar",
-        ),
-        (
-            f"{BOTH},doors.service.type=NodePort,doors.kafka.nodePort=31000,doors.service.nodePort=31000",
-            "doors.kafka.nodePort and doors.service.nodePort are both 31000",
-        ),
-        ("doors.kafka.enabled=true,doors.podDisruptionBudget.maxUnavailable=2", "of 2 pods at most 1"),
-        (
-            f"{BOTH},doors.settings.doorBytesMax=536870912",
-            "doors may keep 1024 MiB",
-        ),
-        ("doors.settings.doorBytesMax=2147483648", "doors.resources.limits.memory is 1Gi"),
-        ("doors.extraEnv[0].name=ONCELOG_LOG_LEVEL,doors.extraEnv[0].value=x", "doors.extraEnv has ONCELOG_LOG_LEVEL"),
-    ],
-)
-def test_wrong_values_of_doors_are_refused(given: str, says: str) -> None:
-    """With the value to change."""
-    done = template("--set", given)
-    assert done.returncode != 0
-    assert says in done.stderr

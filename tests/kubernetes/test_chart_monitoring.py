@@ -13,6 +13,7 @@ from tests.tidy.test_documents import wrong_with
 
 _NAME = re.compile(r"\boncelog_\w+")
 _MATCHERS = re.compile(r"\{([^}]*)\}")
+_INSTRUMENT = re.compile(r"\.(observe_count|observe_level|latency)\(")
 #: A command of the command line, up to the verb of the sentence.
 _COMMAND = re.compile(r"The command oncelog (.*?) (?:shows|lists|succeeds)")
 #: Labels that Prometheus adds, by the ServiceMonitor or by itself.
@@ -32,7 +33,7 @@ def emitted() -> frozenset[str]:
     """Names at /metrics: each instrument of the code is created here, and named as in Prometheus' text format."""
     telemetry = Telemetry("test", "1")
     for source in repository():
-        if source.is_python and source.inside(*PRODUCT):
+        if source.is_python and source.inside(*PRODUCT) and _INSTRUMENT.search(source.text):
             for node in ast.walk(source.tree):
                 if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.args:
                     _make(telemetry, node.func.attr, node.args[0])

@@ -9,6 +9,7 @@ import pytest
 from tests.kubernetes.chart import of_kind, one, schema, template
 from tests.kubernetes.test_chart_values import QUICK, nested
 
+BOTH = "doors.kafka.enabled=true,doors.pulsar.enabled=true"
 MIRROR = "mirrors[0].name=a,mirrors[0].source.url=oncelog://a:6650"
 
 #: (the arguments, the text that the error must have)
@@ -58,6 +59,47 @@ REFUSED = [
     ),
     ("owner.extraEnv[0].name=ONCELOG_LOG_LEVEL,owner.extraEnv[0].value=debug", "owner.extraEnv has ONCELOG_LOG_LEVEL"),
 ]
+REFUSED_OF_DOORS = [
+    ("doors.pulsar.plaintext=true", "doors.pulsar.enabled"),
+    ("doors.pulsar.rest=true", "doors.pulsar.enabled"),
+    ("doors.pulsar.enabled=true,doors.pulsar.plaintext=true,tls.enabled=false", "tls.enabled"),
+    ("doors.pulsar.enabled=true,doors.podDisruptionBudget.maxUnavailable=2", "of 2 pods at most 1"),
+    (
+        "doors.pulsar.enabled=true,doors.terminationGracePeriodSeconds=20",
+        "doors.terminationGracePeriodSeconds is 20",
+    ),
+    ("doors.service.nodePort=31000", "doors.service.nodePort is set, but doors.service.type is ClusterIP"),
+    ("doors.service.loadBalancerIP=10.0.0.9", "Set doors.service.type=LoadBalancer"),
+    (
+        "doors.service.type=NodePort,doors.service.nodePort=31000,doors.service.tlsNodePort=31000",
+        "doors.service.nodePort and tlsNodePort are both 31000",
+    ),
+    (
+        "doors.kafka.advertised=kafka.example:9093",
+        "doors.kafka.advertised is set, but doors.kafka.enabled is false",
+    ),
+    ("doors.kafka.namespace=shop/events", "doors.kafka.namespace is set, but doors.kafka.enabled is false"),
+    ("doors.kafka.enabled=true,doors.kafka.advertised=kafka.example", "advertised"),
+    ("doors.kafka.enabled=true,doors.kafka.advertised=kafka.example:65536", "advertised"),
+    ("doors.kafka.enabled=true,doors.kafka.namespace=shop", "namespace"),
+    ("doors.kafka.enabled=true,doors.kafka.nodePort=31000", "doors.service.type is ClusterIP"),
+    ("doors.kafka.enabled=true,doors.kafka.loadBalancerIP=10.0.0.9", "Set doors.service.type=LoadBalancer"),
+    (
+        "doors.kafka.enabled=true,doors.service.type=NodePort,doors.service.nodePort=31000",
+        "doors.service.nodePort is that of clients of Pulsar",
+    ),
+    (
+        f"{BOTH},doors.service.type=NodePort,doors.kafka.nodePort=31000,doors.service.nodePort=31000",
+        "doors.kafka.nodePort and doors.service.nodePort are both 31000",
+    ),
+    ("doors.kafka.enabled=true,doors.podDisruptionBudget.maxUnavailable=2", "of 2 pods at most 1"),
+    (
+        f"{BOTH},doors.settings.doorBytesMax=536870912",
+        "doors may keep 1024 MiB",
+    ),
+    ("doors.settings.doorBytesMax=2147483648", "doors.resources.limits.memory is 1Gi"),
+    ("doors.extraEnv[0].name=ONCELOG_LOG_LEVEL,doors.extraEnv[0].value=x", "doors.extraEnv has ONCELOG_LOG_LEVEL"),
+]
 ACCEPTED = [
     "owner.resources.limits.memory=384Mi",
     "owner.resources.limits.memory=402653184",
@@ -83,7 +125,7 @@ REFUSED_BY_SCHEMA: list[tuple[str, Any, str]] = [
 ]
 
 
-@pytest.mark.parametrize(("given", "words"), REFUSED)
+@pytest.mark.parametrize(("given", "words"), REFUSED + REFUSED_OF_DOORS)
 def test_wrong_values_are_refused(given: str, words: str) -> None:
     """Helm's error names the value and what to change."""
     done = template(*QUICK, "--set", given)

@@ -1,7 +1,7 @@
 """One sweep for all tests of a session: every outcome is kept, so that coverage costs no second run.
 
 The same seeds each time: those that failed once, those that find planted bugs, and those that reach what few others do.
-New ones are beside them, 175 for each half of a day: the part `simulation/new-seeds` of the suite (`new_seeds`).
+New ones are beside them, 105 for each half of a day: the part `simulation/new-seeds` of the suite (`new_seeds`).
 """
 
 from functools import cache

@@ -109,9 +109,9 @@ PARTS: tuple[Part, ...] = (
     Part(
         "simulation/new-seeds",
         (),
-        60.0,
+        40.0,
         True,
-        words=_new_seeds(25, "half-day", "--processes", "1"),
+        words=_new_seeds(15, "half-day", "--processes", "1"),
         beside="simulation",
     ),
     *_shared("core", ("core",), 2, 50.0, True),

@@ -1,9 +1,9 @@
 """Which part of the suite runs next, and how long each took when it ran last.
 
-Two kinds of parts share the machine: one that computes keeps a core busy, one that waits mostly waits for processes
-that it has started. Twice as many run at once as there are cores, and as many of them as there are cores compute while
-any such part is left. More at once would not end earlier: beside six parts on two cores each needs a third more CPU
-than beside four. The longest part of its kind begins first, or the suite would end with one part that runs alone.
+Two kinds of parts share the machine: one that computes keeps a core busy, one that waits uses a third of one, because
+it mostly waits for processes that it has started. So beside each part that computes there are four that wait, for two
+cores: both kinds then end at about the same time, and until then no core is idle. When none is left that waits, a part
+computes on each core. The longest part of its kind begins first, or the suite would end with one part that runs alone.
 
 The seconds of each part are kept in a file. A part that has not run here is taken to be as long as `parts.py` says.
 """
@@ -21,23 +21,30 @@ CORES_MAX = 4
 
 
 class Places(NamedTuple):
-    """total: how many parts run at once. computing: how many of them are kept for those that compute."""
+    """total: how many parts run at once. computing: how many of them are kept for those that compute. cores: how many
+    compute when no part is left that waits."""
 
     computing: int
     total: int
+    cores: int
 
     @classmethod
     def of_this_machine(cls) -> "Places":
         cores = min(len(os.sched_getaffinity(0)), CORES_MAX)
-        return cls(computing=cores, total=2 * cores)
+        return cls(computing=max(1, cores // 2), total=2 * cores + 1, cores=cores)
 
 
 def next_part(waiting: Sequence[Part], running: Collection[Part], places: Places) -> Part | None:
     """The part to begin now; None: no place is free for any. waiting: in the order of `longest_first`."""
     computing = sum(part.computes for part in running)
     kept = min(places.computing, computing + sum(part.computes for part in waiting))
+    allowed = places.cores if all(part.computes for part in waiting) else places.computing
     for part in waiting:
-        if computing < places.computing if part.computes else len(running) - computing < places.total - kept:
+        if part.computes:
+            free = computing < allowed and len(running) < places.total
+        else:
+            free = len(running) - computing < places.total - kept
+        if free:
             return part
     return None
 

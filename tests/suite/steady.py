@@ -4,8 +4,8 @@ The load is so many processes that all begin to compute at the same moment, ever
 tenths of the machine. So the tests have most of the time to themselves, and each two seconds a moment in which a
 process of theirs waits for twelve others: what a test takes for granted about time does not hold then.
 
-A machine that shares its cores with others is not always as fast: before each run a loop says how fast
-it is, and the seconds of two runs compare by it.
+A machine that shares its cores with others is not always as fast: before each run and while it runs a loop says how
+fast it is, and the seconds of two runs compare by it.
 """
 
 import argparse
@@ -15,8 +15,9 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
+from statistics import median
 from typing import NamedTuple
 
 from tests.suite.parts import ROOT
@@ -25,6 +26,9 @@ from tests.suite.running import clock
 PERIOD_S = 2.0
 #: of all cores
 SHARE = 0.3
+#: Between two looks at the machine's speed while a run goes on.
+LOOK_S = 10.0
+TURNS = 10_000_000
 _COMPUTING = """
 import os, sys, time
 period_s, work_s, parent = float(sys.argv[1]), float(sys.argv[2]), int(sys.argv[3])
@@ -42,26 +46,25 @@ class Run(NamedTuple):
     code: int
     load_average: float
     loop_s: float
+    #: the median of those while it ran
+    loop_during_s: float
     log: Path
 
     def __str__(self) -> str:
         said = "passed" if self.code == 0 else f"failed: {', '.join(self.failed_tests()) or 'see the log'}"
-        machine = f"load average {self.load_average:.1f}, a loop {self.loop_s:.2f} s"
+        machine = f"load average {self.load_average:.1f}, a loop {self.loop_s:.2f} s, then {self.loop_during_s:.2f} s"
         return f"run {self.number}: {clock(self.seconds)}, {machine}, {said} ({self.log})"
 
     def failed_tests(self) -> list[str]:
         return sorted(set(re.findall(r"^(?:FAILED|ERROR) (\S+)", self.log.read_text(errors="replace"), re.MULTILINE)))
 
 
-def loop_s() -> float:
-    """Seconds of CPU of ten million turns, the median of five tries."""
-    tries = []
-    for _ in range(5):
-        began = time.process_time()
-        for _ in range(10_000_000):
-            pass
-        tries.append(time.process_time() - began)
-    return sorted(tries)[2]
+def loop_s(turns: int = TURNS) -> float:
+    """Seconds of CPU of ten million turns, by so many."""
+    began = time.process_time()
+    for _ in range(turns):
+        pass
+    return (time.process_time() - began) * TURNS / turns
 
 
 @contextmanager
@@ -78,10 +81,17 @@ def load(count: int) -> Iterator[None]:
 
 
 def run_once(number: int, command: list[str], log: Path) -> Run:
-    measured, began = loop_s(), time.monotonic()
-    with log.open("wb") as written:
-        done = subprocess.run(command, cwd=ROOT, stdin=subprocess.DEVNULL, stdout=written, stderr=written, check=False)
-    return Run(number, time.monotonic() - began, done.returncode, os.getloadavg()[1], measured, log)
+    before, during, began = median(loop_s() for _ in range(5)), list[float](), time.monotonic()
+    with (
+        log.open("wb") as written,
+        subprocess.Popen(command, cwd=ROOT, stdin=subprocess.DEVNULL, stdout=written, stderr=written) as process,
+    ):
+        while process.poll() is None:
+            during.append(loop_s(TURNS // 20))
+            with suppress(subprocess.TimeoutExpired):
+                process.wait(LOOK_S)
+    seconds = time.monotonic() - began
+    return Run(number, seconds, process.returncode, os.getloadavg()[1], before, median(during or [before]), log)
 
 
 def main() -> int:

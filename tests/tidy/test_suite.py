@@ -33,7 +33,7 @@ def test_fails(tmp_path, number):
     (tmp_path / "node.log").write_text("")
     assert number == 1
 """
-PLACES = Places(computing=1, total=3)
+PLACES = Places(computing=1, total=3, cores=2)
 
 
 def part(name: str, *words: str, computes: bool = False, seconds: float = 1.0) -> Part:
@@ -140,14 +140,18 @@ def test_progress_is_printed_while_parts_run(capfd: pytest.CaptureFixture[str], 
 
 
 def test_longest_part_of_a_kind_that_has_a_place_begins_next() -> None:
-    """A part that computes does not begin beside as many as there are cores, and keeps no other from beginning. Its
-    place is kept while such a part is left, and then given to others."""
+    """A part that computes does not begin beside as many as have a place, and keeps no other from beginning. Its place
+    is kept while such a part is left, and then given to others. It computes on the last core when none is left that
+    waits."""
     one, two = part("one", computes=True), part("two", computes=True)
     three, four, five = part("three"), part("four"), part("five")
     assert next_part([one, two, three], [], PLACES) == one
     assert next_part([two, three], [one], PLACES) == three
     assert next_part([two, four], [one, three], PLACES) == four
     assert next_part([two, five], [one, three, four], PLACES) is None
+    assert next_part([two], [one, three], PLACES) == two
+    assert next_part([two], [one, three, four], PLACES) is None
+    assert next_part([one], [two, replace(two, name="six")], PLACES) is None
     assert next_part([five, two], [three, four], PLACES) == two
     assert next_part([five], [three, four], PLACES) == five
     assert next_part([five], [one, three, four], PLACES) is None

@@ -1,10 +1,9 @@
-"""`oncelog-doors serve` as a process of its own."""
+"""`oncelog-doors serve` as a process of its own, which is forked from one that has imported it."""
 
 import json
 import os
 import ssl
 import subprocess
-import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -12,6 +11,7 @@ from tempfile import TemporaryFile
 from typing import Any
 
 from tests.cluster.commands import environment
+from tests.cluster.forked_program import ForkedPopen, of_the_run
 from tests.doors.pulsar.bytes_of_clients import CONNECT, command, frame
 from tests.doors.pulsar.raw_client import RawClient
 
@@ -31,10 +31,9 @@ class DoorProgram:
     @contextmanager
     def running(cls, *arguments: str, settings: Mapping[str, str] | None = None) -> Iterator["DoorProgram"]:
         """Inside the block; it is killed at the end if it still runs. settings: variables."""
-        words = [sys.executable, "-m", "oncelog_doors", "serve", *arguments]
         given = environment() | dict(settings or {})
         with TemporaryFile() as log:
-            process = subprocess.Popen(words, env=given, stdout=subprocess.PIPE, stderr=log)
+            process = ForkedPopen(of_the_run(), "oncelog_doors", ["serve", *arguments], given, log)
             try:
                 assert process.stdout is not None
                 line = process.stdout.readline()

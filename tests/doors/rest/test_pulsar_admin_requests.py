@@ -22,11 +22,13 @@ def shown(*words: str) -> str:
 
 @pytest.mark.asyncio
 async def test_requests_of_pulsar_admin() -> None:
-    for step in STEPS:
-        sent = next(line for line in step.splitlines() if line.startswith("> "))
-        _, method, target, *body = sent.split(" ", 3)
-        rest = FakeRest()
-        async with door_at(rest) as door:
+    rest = FakeRest()
+    async with door_at(rest) as door:
+        for step in STEPS:
+            sent = next(line for line in step.splitlines() if line.startswith("> "))
+            _, method, target, *body = sent.split(" ", 3)
+            rest.asked.clear()
             answer = await door.request(method, target, content="".join(body).encode())
-        asked = [f"  {shown(to, where, '' if given is None else json.dumps(given))}" for to, where, given in rest.asked]
-        assert [sent, *asked, shown("<", str(answer.status_code), answer.text)] == step.strip("\n").splitlines()
+            calls = [(to, where, "" if given is None else json.dumps(given)) for to, where, given in rest.asked]
+            asked = [f"  {shown(*call)}" for call in calls]
+            assert [sent, *asked, shown("<", str(answer.status_code), answer.text)] == step.strip("\n").splitlines()
