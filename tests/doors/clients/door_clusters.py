@@ -1,4 +1,4 @@
-"""Clusters with a door, for tests with client libraries: an own one for each test, or one for all tests of a file."""
+"""Clusters with a door, for tests with client libraries: an own one for each test, or one for all."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -35,10 +35,10 @@ def lasting_kafka_cluster(tmp_path: Path) -> Iterator[Cluster]:
         yield own
 
 
-@pytest.fixture(name="cluster", scope="module")
-def small_kafka_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    with cluster_with_door(tmp_path_factory.mktemp("kafka"), "kafka", storage_nodes=1, owners=1) as own:
-        yield own
+@pytest.fixture(name="cluster", scope="session")
+def small_kafka_cluster(one_kafka_cluster: Cluster) -> Cluster:
+    """One for all files, so each topic is of one test."""
+    return one_kafka_cluster
 
 
 @pytest.fixture

@@ -103,26 +103,26 @@ def test_topics_with_configurations_that_programs_have_built_in(administrator: A
 def test_a_partition_that_was_never_used_is_empty_and_can_be_waited_for(servers: str) -> None:
     """A console asks for the offsets of all partitions. Java's client repeats that while one of them fails."""
     administrator = ADMINISTRATORS["confluent-kafka"](servers)
-    assert administrator.create("unused", 3) == 0
-    consumer = Consumer({"bootstrap.servers": servers, "group.id": "unused", "enable.auto.commit": False})
+    assert administrator.create("never-used", 3) == 0
+    consumer = Consumer({"bootstrap.servers": servers, "group.id": "never-used", "enable.auto.commit": False})
     try:
         for partition in range(3):
-            assert consumer.get_watermark_offsets(TopicPartition("unused", partition), timeout=60) == (0, 0)
-        assert [administrator.delete_records("unused", offset) for offset in (-1, 0)] == [0, 0]
+            assert consumer.get_watermark_offsets(TopicPartition("never-used", partition), timeout=60) == (0, 0)
+        assert [administrator.delete_records("never-used", offset) for offset in (-1, 0)] == [0, 0]
         with pytest.raises(KafkaException) as refused:
-            administrator.delete_records("unused", 1)
+            administrator.delete_records("never-used", 1)
         assert refused.value.args[0].code() == ErrorCode.OFFSET_OUT_OF_RANGE
-        [later] = consumer.offsets_for_times([TopicPartition("unused", 2, 1_000)], timeout=60)
+        [later] = consumer.offsets_for_times([TopicPartition("never-used", 2, 1_000)], timeout=60)
         assert later.offset == -1
-        assert asyncio.run(fetched(servers, "unused", 1)) == 0
-        consumer.assign([TopicPartition("unused", 1, 0)])
+        assert asyncio.run(fetched(servers, "never-used", 1)) == 0
+        consumer.assign([TopicPartition("never-used", 1, 0)])
         producer = Producer({"bootstrap.servers": servers})
-        producer.produce("unused", b"first", partition=1)
+        producer.produce("never-used", b"first", partition=1)
         assert producer.flush(60) == 0
         until_sync(lambda: value_of(consumer.poll(0.5)) == b"first", 60)
     finally:
         consumer.close()
-    assert administrator.delete("unused") == 0
+    assert administrator.delete("never-used") == 0
 
 
 async def fetched(servers: str, topic: str, partition: int) -> int:

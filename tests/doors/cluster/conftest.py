@@ -1,4 +1,4 @@
-"""A cluster with TLS and tokens, and doors in front of it."""
+"""A cluster with TLS and tokens for all modules, so each topic and namespace is of one test; and a door for each."""
 
 import ssl
 from collections.abc import Callable, Iterator
@@ -23,18 +23,18 @@ NAMES = ("127.0.0.1", "localhost")
 _RIGHTS = "/admin/v2/namespaces/public/default/permissions"
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="package")
 def files(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("doors")
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="package")
 def authority() -> KeyPair:
     """Signs the certificates of the cluster."""
     return new_ca()
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="package")
 def variables(files: Path, authority: KeyPair) -> dict[str, str]:
     (files / "ca.crt").write_bytes(authority.certificate)
     renew(files, authority, names=NAMES)
@@ -42,7 +42,7 @@ def variables(files: Path, authority: KeyPair) -> dict[str, str]:
     return {f"ONCELOG_TLS_{name}_FILE": str(files / file) for name, file in tls.items()} | auth_environment(files)
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="package")
 def cluster(files: Path, variables: dict[str, str]) -> Iterator[Cluster]:
     """With one process of each kind. The roles importer and other may produce, billing may consume."""
     settings = {name.removeprefix("ONCELOG_").lower(): value for name, value in variables.items()}
@@ -55,7 +55,7 @@ def cluster(files: Path, variables: dict[str, str]) -> Iterator[Cluster]:
         yield own
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="package")
 def new_door(cluster: Cluster, variables: dict[str, str]) -> NewDoor:
     """Makes doors in front of the cluster, with TLS and without. more: settings, by their names in the code."""
 

@@ -162,15 +162,15 @@ async def test_rights_are_those_of_the_role(cluster: Cluster, door: DoorProgram)
 async def test_reader_goes_on_at_another_door(new_door: NewDoor) -> None:
     """From the last message that it has; the door keeps nothing."""
     with new_door() as one, new_door() as other:
-        await published(one, "moved", [(1,), (2, 3), (4,)])
+        await published(one, "read-on", [(1,), (2, 3), (4,)])
         async with connected(one, "billing") as reader:
-            await reader.answer(subscribe("moved", EARLIEST))
+            await reader.answer(subscribe("read-on", EARLIEST))
             last = (await received_until(reader, 4))[1]
             assert last[1].sequence_id == 2
             await kill(one.process, once=just_seen)
             await reader.names_until_closed()
         async with connected(other, "billing") as reader:
-            await reader.answer(subscribe("moved", last[0].body()))
+            await reader.answer(subscribe("read-on", last[0].body()))
             got = [each.sequence_id for place, each in await received_until(reader, 4) if place > last[0]]
             assert got == [3, 4]
 

@@ -170,15 +170,15 @@ async def test_topics_are_not_created_by_their_use_where_that_is_forbidden(
     """Those without partitions stay as they are."""
     async with httpx.AsyncClient(base_url=cluster.admin_url, trust_env=False, **cluster.rest) as rest:
         (await rest.put("/admin/v2/persistent/public/default/single")).raise_for_status()
-        (await rest.put("/admin/v2/namespaces/public/strict", json={"auto_create_topics": False})).raise_for_status()
+        (await rest.put("/admin/v2/namespaces/public/declared", json={"auto_create_topics": False})).raise_for_status()
         (
-            await rest.post("/admin/v2/namespaces/public/strict/permissions/importer", json=["produce"])
+            await rest.post("/admin/v2/namespaces/public/declared/permissions/importer", json=["produce"])
         ).raise_for_status()
         async with raw_client(kafka_door.port("kafka")) as client:
             await sign_in(client, "importer")
-            assert await used(client, "public/strict/orders") == (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, 0)
-            assert await created(client, "public/strict/orders") == 0
-            assert await used(client, "public/strict/orders") == (0, 2)
+            assert await used(client, "public/declared/orders") == (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, 0)
+            assert await created(client, "public/declared/orders") == 0
+            assert await used(client, "public/declared/orders") == (0, 2)
             assert await used(client, "single") == (0, 1)
             assert await used(client, "missing/space/orders") == (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, 0)
         path = "/admin/v2/persistent/public/default/single/partitions"
